@@ -82,7 +82,7 @@ class ProviderRules(BaseMachine):
         key = self.key_of(lease, by, is_own)
         message = Commit(
             assignment_hash=lease.assignment_hash if lease else digest,
-            class_id=lease.class_id if lease and is_right_class else digest,
+            class_id=self.world.class_of(lease) if lease and is_right_class else digest,
             commitment=digest,
             encrypted_output=digest,
             usage_ms=Milliseconds(usage),

@@ -67,7 +67,7 @@ from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import COORDINATOR, DOMAIN, GENESIS, RULES
 from support.messages import an_order
-from support.offers import MACHINE, a_slot, an_offer
+from support.offers import MACHINE, a_slot, an_offer, class_of
 
 HOSTS = (
     CPUS,
@@ -193,6 +193,10 @@ class World:
         """Accepts and commits, as far as the lease allows."""
         self.moves(lease, "ac", lie, usage)
 
+    def class_of(self, lease: Lease) -> Hash32:
+        spec = self.core.state.jobs[lease.job_id].submission.spec
+        return class_of(lease.assignment.message.pool, spec)
+
     def moves(self, lease: Lease, steps: str, lie: int, usage: int = 1) -> None:
         """Accept, Commit, Decline, Reveal of one execution in any order, each valid by itself."""
         owner, at = self.owner_of(lease), UnixSeconds(self.at)
@@ -205,7 +209,7 @@ class World:
         )
         commit = Commit(
             lease.assignment_hash,
-            lease.class_id,
+            self.class_of(lease),
             value,
             sha256(reveal.salt),
             Milliseconds(usage),

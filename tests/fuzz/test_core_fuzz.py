@@ -97,7 +97,7 @@ def test_a_removed_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         known: UnixSeconds,
         limits: Limits,
     ) -> tuple[leases.Lease, tuple[leases.Effect, ...]]:
-        if isinstance(lease.phase, leases.Assigned) and commit.message.class_id == lease.class_id:
+        if isinstance(lease.phase, leases.Assigned):
             return leases._to(lease, leases.Committed(commit, at), leases.Effect.SLOT_FREED)
         return strict(lease, commit, at, known, limits)
 

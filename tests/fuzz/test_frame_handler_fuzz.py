@@ -72,7 +72,7 @@ class HandlerSetup:
         )
         commit = Commit(
             lease.assignment_hash,
-            lease.class_id,
+            self.world.class_of(lease),
             Hash32(b"\x07" * 32),
             digest,
             Milliseconds(5),

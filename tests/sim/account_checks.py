@@ -146,7 +146,7 @@ class AccountChecks:
                 for name, provider in self.providers.items()
                 if provider.owner == item.assignment.message.provider
             )
-            ran = workload.truth(spec, who)
+            ran = workload.truth(spec, who, self.providers[who].host)
             is_true = (
                 result_digest(item.reveal.exit_status, item.reveal.output_digest) == ran.result()
             )

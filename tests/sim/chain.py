@@ -312,6 +312,7 @@ class Chain(Blocks):
                 case.accused,
                 spec_hash=body.spec_hash,
                 pool=body.pool,
+                class_id=item.run.commit.message.class_id,
                 max_duration=body.max_duration,
                 pay=Amount(case.pay),
             )

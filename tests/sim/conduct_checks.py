@@ -15,7 +15,7 @@ from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.limits import DRAW_TRIES, Limits
 from quorate_protocol.messages import frames
-from quorate_protocol.messages.receipt import Receipt
+from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.messages.signed import Accept, CommitSet, Decline
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Hash32, Label, Outcome
 from sim import repeat_checks
@@ -271,7 +271,11 @@ class ConductChecks:
                     "I5: who is alone in its batch and silent has lapsed, and is not faulted"
                 )
             elif item.reveal is not None and hashed not in verdict.faulted:
-                self.coverage.facts["a fault was not confirmed"] += 1
+                has_peer = _has_peer(body, item)
+                fact = "a fault was not confirmed" if has_peer else "outvoted by other classes"
+                self.coverage.facts[fact] += 1
+                if hashed in counted:
+                    self.passed[owner] = 0
             elif hashed not in counted:
                 self.coverage.facts["a fault counted against nobody"] += 1
             elif item.reveal is None or item.reveal.exit_status not in (
@@ -344,6 +348,15 @@ class ConductChecks:
                     EXIT_MEMORY_KILL,
                 )
                 assert not killed or fault.is_in_no_case, "I5: a fault over a killed run"
+
+
+def _has_peer(body: Receipt, item: ExecutionEvidence) -> bool:
+    """Whether a member of the accepted group is of the execution's determinism class."""
+    return any(
+        other.commit.message.class_id == item.commit.message.class_id
+        for other in body.executions
+        if other.commit.message.assignment_hash in body.verdict.message.group
+    )
 
 
 def _check_read(core: CoordinatorCore, event: ev.LogRead) -> None:

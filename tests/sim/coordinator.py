@@ -131,7 +131,7 @@ def new_core(plan: Plan) -> CoordinatorCore:
             if fees:
                 core.state.clients[account] = Client(account, fees_paid=fees)
     if plan.market is Market.LARGE:
-        trust_class = job_class(JobKind.TASK, Comparator.EXACT, plan.host.id())
+        trust_class = job_class(JobKind.TASK, Comparator.EXACT, plan.pool.id())
         with core.state.transaction():
             for number in range(len(plan.behaviours)):
                 known = Trust(passed=passed_before(number), lambda_ppm=Ppm(1_000))

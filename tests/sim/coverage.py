@@ -164,6 +164,7 @@ ALL_FACTS = frozenset(
         "ended by the budget",
         "the market ran out",
         "nobody could verify",
+        "outvoted by other classes",
         "undecided, and its log was read",
         "forged receipts refused",
         "receipts that their providers compared",

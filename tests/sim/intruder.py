@@ -11,6 +11,7 @@ from random import Random
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.lease import Lease
 from quorate_protocol.messages import frames
+from quorate_protocol.messages.classes import Host
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import Accept, Commit, Heartbeat, Reveal
@@ -33,7 +34,7 @@ from sim.network import Silence
 from sim.parties import DOMAIN, FOREIGN, key
 from sim.provider import Provider
 from sim.world import World
-from support.offers import MACHINE, an_offer
+from support.offers import an_offer, class_of
 
 EVERY_SECONDS = 2.5
 STRANGER = key("stranger")
@@ -127,9 +128,15 @@ class Intruder:
         """Signs as the lease's provider."""
         return self.world.chain.keys[lease.provider].at(lease.assignment.message.accept_by).sign
 
+    def host_of(self, lease: Lease) -> Host:
+        """The machine of the lease's provider."""
+        return next(one.host for one in self.world.providers if one.owner == lease.provider)
+
     def commit_for(self, lease: Lease, is_right_class: bool) -> Commit:
         """A commit that the provider never made."""
-        class_id = lease.class_id if is_right_class else Hash32(b"\x07" * 32)
+        spec = self.world.coordinator.core.state.jobs[lease.job_id].submission.spec
+        right = class_of(lease.assignment.message.pool, spec, self.host_of(lease))
+        class_id = right if is_right_class else Hash32(b"\x07" * 32)
         return Commit(
             lease.assignment_hash,
             class_id,
@@ -240,17 +247,28 @@ def _others_accept(intruder: Intruder) -> Attack:
     if lease is None:
         return None
     accept = Accept(
-        lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), intruder.world.coordinator.now
+        lease.assignment_hash,
+        intruder.host_of(lease).digest(),
+        Seconds(0),
+        Seconds(1),
+        Seconds(0),
+        intruder.world.coordinator.now,
     )
     long = Accept(
         lease.assignment_hash,
+        intruder.host_of(lease).digest(),
         Seconds(intruder.random.choice([3_000, 10**6])),
         Seconds(1),
         Seconds(0),
         intruder.world.coordinator.now,
     )
     old = Accept(
-        lease.assignment_hash, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), UnixSeconds(1)
+        lease.assignment_hash,
+        intruder.host_of(lease).digest(),
+        Seconds(0),
+        Seconds(1),
+        Seconds(0),
+        UnixSeconds(1),
     )
     own = intruder.operator_of(lease)
     provider = next(item for item in intruder.world.providers if item.owner == lease.provider)

@@ -11,10 +11,10 @@ from random import Random
 from typing import TypedDict
 
 from quorate_protocol.limits import DEVNET, Limits
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS, Pool
 from quorate_protocol.units import Amount
 from quorate_protocol.values import replace
-from sim.parties import CPUS, GPU_POOL
+from sim.parties import GPU_POOL
 
 SAFETY_SECONDS = 60
 SMALL_CREDIT = 5_000
@@ -214,6 +214,7 @@ class Plan:
     has_gpus: bool = False  # all run slots and all jobs have GPUs
     gpu_losses: tuple[GpuLoss, ...] = ()
     has_absent_inputs: bool = False  # nobody can fetch what the second client's jobs name
+    has_two_classes: bool = False  # every third owner has machines of another determinism class
     has_coin_flips: bool = False  # the second client's programs toss a coin
     inputs_gone: Window | None = None  # when nobody can fetch any input
     has_second_coordinator: bool = False  # it assigns jobs to the same providers
@@ -226,7 +227,7 @@ class Plan:
     salt: int = 0  # other random numbers for the same plan
 
     @property
-    def host(self) -> Pool:
+    def pool(self) -> Pool:
         """The pool of all run slots."""
         return GPU_POOL if self.has_gpus else CPUS
 
@@ -322,6 +323,7 @@ def draw(seed: int) -> Plan:
         has_busy_jurors=shares and Random(f"busy jurors/{seed}").random() < 0.7,
         gossip=_gossip(Random(f"gossip/{seed}")),
         has_absent_inputs=Random(f"absent inputs/{seed}").random() < 0.1,
+        has_two_classes=Random(f"two classes/{seed}").random() < 0.3,
         has_coin_flips=Random(f"coin flips/{seed}").random() < 0.1,
         inputs_gone=_inputs_gone(Random(f"inputs gone/{seed}"), market),
         never_vouches=Random(f"never vouches/{seed}").random() < 0.15,

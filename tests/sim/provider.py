@@ -43,7 +43,7 @@ from sim.plan import LYING, SAFETY_SECONDS, Behaviour, GpuLoss, Plan
 from sim.process import Watcher
 from sim.provider_effects import FIRST, ProviderEffects
 from sim.schedule import Schedule
-from support.offers import a_slot
+from support.offers import a_slot, machine_of
 
 CODEC: PackedCodec[events.Event, effects.Effect] = PackedCodec(events.Event, effects.Effect)
 
@@ -69,7 +69,11 @@ class Provider(ProviderEffects):
         self.is_leaving = self.is_rotating = False
         self.manner = ""  # of an owner that means harm: postpone, pad
         price = 90_000 if self.planned in LYING else 100_000 + 5_000 * number
-        self.slots = (a_slot(plan.host, price, self.random.choice([1, 1, 2])),)
+        self.host = machine_of(plan.pool)
+        if plan.has_two_classes and number % 3 == 1:
+            self.host = replace(self.host, level="v4")
+        count = self.random.choice([1, 1, 2])
+        self.slots = (a_slot(plan.pool, price, count, host=self.host),)
         self.groups = tuple(
             (f"GPU-{number}-{place}-0", f"GPU-{number}-{place}-1")
             for place in range(self.slots[0].count if plan.has_gpus else 0)

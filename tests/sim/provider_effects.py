@@ -12,6 +12,7 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Terms
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages import frames, offer_gossip
+from quorate_protocol.messages.classes import Host
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
@@ -50,6 +51,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
     behaviour: Behaviour
     manner: str
     slots: tuple[SlotOffer, ...]
+    host: Host
     groups: tuple[tuple[str, ...], ...]  # UUIDs of the GPUs of each run slot
     lost_gpus: frozenset[str]
     terms: Terms
@@ -355,7 +357,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         lease_id = effect.assignment_hash.hex()
         if lease_id not in self.containers:
             now = self.schedule.now_ms
-            ends = now + workload.truth(effect.spec, self.name).milliseconds
+            ends = now + workload.truth(effect.spec, self.name, self.host).milliseconds
             self.containers[lease_id] = Container(effect.spec, now, ends, effect.gpus)
             self.containers[lease_id].has_lost_gpu = not self.lost_gpus.isdisjoint(effect.gpus)
 
@@ -400,7 +402,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             status = (
                 workload.STOPPED
                 if found.is_stopped
-                else workload.truth(found.spec, self.name).status
+                else workload.truth(found.spec, self.name, self.host).status
             )
             self.look_at_gpus()
             self._later(0, events.TaskExited(lease, status, usage), finish)
@@ -442,9 +444,9 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         if self.behaviour is Behaviour.PEEKER:
             seen = self.peek(lease)
             return self.random.choice(seen) if seen else self._lie(spec)
-        return (
-            self._lie(spec) if self.behaviour in LYING else workload.truth(spec, self.name).output
-        )
+        if self.behaviour in LYING:
+            return self._lie(spec)
+        return workload.truth(spec, self.name, self.host).output
 
     def _lie(self, spec: JobSpec) -> Hash32:
         """A false output. Colluders all give the same; two other liars never agree.
@@ -474,8 +476,9 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         if spec is None:
             self._later(5.0, events.Reexecuted(effect.case_id, ZERO_HASH), finish)
             return
-        ran = workload.truth(spec, self.name)
-        digest = ran.result()
+        ran = workload.truth(spec, self.name, self.host)
+        is_mine = self.core.terms.class_of(effect.pool, spec) == effect.class_id
+        digest = ran.result() if is_mine else ZERO_HASH
         if self.behaviour in LYING:
             digest = result_digest(ExitStatus(ran.status), self._lie(spec))
         then = self._then(events.Reexecuted(effect.case_id, digest), finish)

@@ -1,4 +1,5 @@
-"""What a receipt says of repeats: two members of the accepted group execute again before a fault.
+"""What a receipt says of repeats: two members of the accepted group execute again before a fault,
+in the determinism class of the execution with the other result.
 
 Written from PROTOCOL §5 Faults alone.
 """
@@ -36,11 +37,13 @@ def counting(body: Receipt) -> list[ExecutionEvidence]:
     return [item for item in drawn_of(body) if _owner(item) not in void]
 
 
-def is_confirmed(body: Receipt) -> bool:
-    """Whether two gave the accepted result again."""
+def is_confirmed(body: Receipt, class_id: Hash32) -> bool:
+    """Whether two of a class gave the accepted result again."""
     named = body.verdict.message.group
     agreed = {_result(item) for item in drawn_of(body) if _hash(item) in named}
-    return sum(before == again and again in agreed for _, before, again in _pairs(body)) == 2
+    here = {_owner(item) for item in drawn_of(body) if _class(item) == class_id}
+    pairs = [pair for pair in _pairs(body) if pair[0] in here]
+    return sum(before == again and again in agreed for _, before, again in pairs) == 2
 
 
 def check_members(body: Receipt) -> None:
@@ -58,8 +61,8 @@ def check_members(body: Receipt) -> None:
         "I5: a result counts although two that gave it gave another one too"
     )
     told = [item for item in body.executions if _hash(item) in verdict.faulted]
-    assert is_confirmed(body) or not any(item.reveal for item in told), (
-        "I5: a fault that nobody confirmed"
+    assert all(is_confirmed(body, _class(item)) for item in told if item.reveal), (
+        "I5: a fault that nobody of its class confirmed"
     )
     left = {_hash(item) for item in drawn if _owner(item) in contradicted(body)}
     assert not left & set(verdict.group), "I5: who contradicted itself is in the group"
@@ -78,15 +81,17 @@ class Images:
         """
         pair, acked = (body.order.message.client, body.image), body.ack.message.ack_time
         since, verdict = self.seen.get(pair), body.verdict.message
-        group = {_result(item) for item in drawn_of(body) if _hash(item) in verdict.group}
+        agreed = [item for item in drawn_of(body) if _hash(item) in verdict.group]
+        group, classes = {_result(item) for item in agreed}, {_class(item) for item in agreed}
         outside = [
-            _hash(item)
+            item
             for item in body.executions
-            if group and item.reveal and _result(item) not in group
+            if item.reveal and _result(item) not in group and _class(item) in classes
         ]
         assert was_asked or not outside, "I5: nobody was asked to confirm another result"
-        if is_confirmed(body) and not (since and verdict.time < since + self.seconds):
-            assert set(outside) <= set(verdict.faulted), "I5: a confirmed fault is not named"
+        sure = {_hash(item) for item in outside if is_confirmed(body, _class(item))}
+        if not (since and verdict.time < since + self.seconds):
+            assert sure <= set(verdict.faulted), "I5: a confirmed fault is not named"
         if since is not None and since < acked < since + self.seconds:
             assert body.ack.message.rule is Label.UNVERIFIED, "I5: its results cannot be verified"
         if len(contradicted(body)) >= 2:
@@ -106,6 +111,10 @@ def _pairs(body: Receipt) -> list[tuple[Address, Hash32 | None, Hash32 | None]]:
 
 def _hash(item: ExecutionEvidence) -> Hash32:
     return digest(DOMAIN, item.assignment.message)
+
+
+def _class(item: ExecutionEvidence) -> Hash32:
+    return item.commit.message.class_id
 
 
 def _owner(item: ExecutionEvidence) -> Address:

@@ -7,6 +7,7 @@ from random import Random
 from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.classes import Host
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
@@ -17,6 +18,7 @@ from quorate_protocol.units import (
     Seconds,
 )
 from quorate_protocol.values import replace
+from support.offers import MACHINE
 
 EMPTY = sha256(b"the empty directory")
 STOPPED = ExitStatus(256 + 15)
@@ -35,7 +37,7 @@ DEAD_IMAGE = "alpine@sha256:" + "0" * 64  # its registry says that it has it, an
 STORE_ROOM = 1 << 30  # bytes that an owner's store keeps, where somebody means harm
 NO_ENGINE = "bait: no engine"  # the party in whose market owners have no container engine
 GPUS = job_spec.GpuRequest(2, "L40S", 0)
-KINDS = ("pure", "pure", "pure", "pure", "pure", "fails", "times-out", "memory", "random")
+KINDS = (*["pure"] * 5, "fails", "times-out", "memory", "random", "by-class")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +93,17 @@ def kind_of(spec: job_spec.JobSpec) -> str:
 
 
 @lru_cache(maxsize=4096)
-def truth(spec: job_spec.JobSpec, who: str) -> Ran:
-    """What an honest execution returns. Only a `random` program depends on who runs it."""
+def truth(spec: job_spec.JobSpec, who: str, host: Host = MACHINE) -> Ran:
+    """What an honest execution returns. A `random` program depends on who runs it, one `by-class`
+    on the machine.
+    """
     kind, milliseconds = kind_of(spec), int(spec.argv[2])
     seen = sha256(b"output" + spec.encode())
     match kind:
         case "pure":
             return Ran(ExitStatus(0), seen, milliseconds)
+        case "by-class":
+            return Ran(ExitStatus(0), sha256(seen + str(host).encode()), milliseconds)
         case "fails":
             return Ran(ExitStatus(3), seen, milliseconds)
         case "times-out":

@@ -59,8 +59,8 @@ class World:
         self.schedule = Schedule(START)
         self.network = Network(self.schedule, plan)
         self.coverage = Coverage()
-        self.checks = Checks(self.coverage, plan.limits, plan.host)
-        self.chain = Chain(self.schedule, plan.stream("chain"), plan.limits, plan.host.id())
+        self.checks = Checks(self.coverage, plan.limits, plan.pool)
+        self.chain = Chain(self.schedule, plan.stream("chain"), plan.limits, plan.pool.id())
         self.coordinator = CoordinatorDaemon(
             plan, self.schedule, self.network, self.chain, self.checks
         )

@@ -2,9 +2,21 @@
 
 from collections.abc import Sequence as Ordered
 
-from quorate_protocol.messages.classes import Host, Pool
+from quorate_attestation.catalogue import models
+from quorate_protocol.messages.classes import Host, Pool, determinism_class
+from quorate_protocol.messages.job_spec import JobSpec, image_digest
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
-from quorate_protocol.units import ZERO_HASH, Address, JobKind, Price, Sequence, Small, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Hash32,
+    JobKind,
+    Price,
+    Sequence,
+    Small,
+    UnixSeconds,
+)
+from quorate_protocol.values import replace
 
 GIB = 1 << 30
 INVENTORY = Hardware(64, 256 * GIB, 1 << 41).digest()
@@ -12,6 +24,14 @@ INVENTORY = Hardware(64, 256 * GIB, 1 << 41).digest()
 
 MACHINE = Host("x86_64", "v3")
 GPU_MACHINE = Host("x86_64", "v3", "", "8.9", 142, "550")
+
+
+def machine_of(pool: Pool) -> Host:
+    """MACHINE, or one with the GPU that the pool names."""
+    found = next((model for model in models() if model.name == pool.gpu), None)
+    if found is None or pool.mig_profile:
+        return GPU_MACHINE if pool.is_gpu else MACHINE
+    return replace(GPU_MACHINE, capability=found.compute_capability, sm_count=found.sm_count or 1)
 
 
 def a_slot(
@@ -25,12 +45,12 @@ def a_slot(
     vram_bytes: int = 48 * GIB,
     host: Host | None = None,
 ) -> SlotOffer:
-    """Run slots of a pool at one on-demand price, on MACHINE or GPU_MACHINE. `vram_bytes` is of a
+    """Run slots of a pool at one on-demand price, on a machine that has it. `vram_bytes` is of a
     GPU pool; that of CPUs has none.
     """
     return SlotOffer(
         pool=pool,
-        host=host or (GPU_MACHINE if pool.is_gpu else MACHINE),
+        host=host or machine_of(pool),
         count=Small(count),
         vram_bytes=vram_bytes if pool.is_gpu else 0,
         cpu_millis=cpu_millis,
@@ -42,6 +62,12 @@ def a_slot(
         on_demand=Price(price),
         reserved=Price(0),
     )
+
+
+def class_of(pool: Hash32, spec: JobSpec, host: Host = MACHINE) -> Hash32:
+    """The determinism class of a job's execution."""
+    image, profile = image_digest(spec.image), spec.profile().digest()
+    return determinism_class(pool, host.digest(), image, profile)
 
 
 def an_offer(owner: Address, seq: int, expires: int, slots: Ordered[SlotOffer]) -> Offer:

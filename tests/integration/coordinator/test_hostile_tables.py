@@ -157,9 +157,9 @@ def test_a_class_that_nobody_offers_any_more_is_forgotten() -> None:
         )
         index.refresh()
     assert (
-        len(index.buckets) == len(index.hosts) <= IDLE_MAX + 16 + 1 and len(index._left) <= IDLE_MAX
+        len(index.buckets) == len(index.pools) <= IDLE_MAX + 16 + 1 and len(index._left) <= IDLE_MAX
     )
-    assert known.slots[0].host.id() in index.buckets, "the others offer it still"
+    assert known.slots[0].pool.id() in index.buckets, "the others offer it still"
     back = replace(known, seq=Sequence(known.seq + 1000))
     market.send(
         ev.OfferReceived(

@@ -341,11 +341,11 @@ class FakeWork:
             sealed.write_bytes(raw)
         stat = await self.store.put(sealed, "providers", None)
         status = ExitStatus(self.cheat.exit_status)
-        image = ZERO_HASH if self.cheat.wrong_class else image_digest(spec.image)
+        host = Hash32(b"\x07" * 32) if self.cheat.wrong_class else MACHINE.digest()
         result = result_digest(status, output_digest)
         commit = Commit(
             hashed,
-            determinism_class(CPUS.id(), image, CPUS.environment()),
+            determinism_class(CPUS.id(), host, image_digest(spec.image), spec.profile().digest()),
             commitment(hashed, self.owners[who], salt, result),
             stat.cid.digest if self.cheat.swap_ciphertext else cid.digest,
             USAGE_MS,

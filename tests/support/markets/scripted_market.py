@@ -34,7 +34,7 @@ from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.beacon_rounds import round_at
-from quorate_protocol.messages.classes import CPUS, determinism_class
+from quorate_protocol.messages.classes import CPUS, Host
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import Offer, OfferEnvelope
@@ -83,7 +83,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.keys.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner
 from support.messages import a_spec, an_order
-from support.offers import MACHINE, a_slot, an_offer
+from support.offers import MACHINE, a_slot, an_offer, class_of
 
 E = TypeVar("E", bound=Effect)
 P = TypeVar("P", bound=JobPhase)
@@ -120,6 +120,7 @@ class Party:
     is_mute: bool = False
     is_deaf: bool = False
     tale: int = 0
+    host: Host = MACHINE
     # how its runs end; 512 and 513 (killed) give the empty directory
     status: ExitStatus = ExitStatus(0)
     owner: Address = field(init=False)
@@ -186,7 +187,8 @@ class Market:
         notes += [self.escrow.lock(client.address, 50_000_000) for client in self.clients]
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
-            slot = a_slot(CPUS, 90_000 if party.lies else 100_000, self.slots)
+            price = 90_000 if party.lies else 100_000
+            slot = a_slot(CPUS, price, self.slots, host=party.host)
             self.send_offer(party, an_offer(party.owner, 1, self.at + self.offered, (slot,)))
         steps = self.steps
         self._send_heartbeats(is_first=True)
@@ -247,9 +249,7 @@ class Market:
         salt = hash_tuple("salt", party.owner, hashed)
         reveal = Reveal(hashed, party.owner, party.status, output, salt)
         party.commits[hashed] = reveal
-        class_id = determinism_class(
-            assignment.pool, job_spec.image_digest(spec.image), CPUS.environment()
-        )
+        class_id = class_of(assignment.pool, spec, party.host)
         value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
         commit = Commit(
             hashed,
@@ -319,7 +319,7 @@ class Market:
     def accept(self, party: Party, hashed: Hash32, time: int = 0) -> None:
         """The provider accepts an Assignment."""
         at = UnixSeconds(time or self.at)
-        message = Accept(hashed, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at)
+        message = Accept(hashed, party.host.digest(), Seconds(0), Seconds(1), Seconds(0), at)
         self.send(ev.AcceptReceived(seal(DOMAIN, message, party.key.sign), party.key.address))
 
     def decline(

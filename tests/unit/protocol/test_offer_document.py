@@ -65,7 +65,7 @@ def test_an_offer_of_cpus_and_gpus_is_taken_and_its_signer_named() -> None:
         ({"cached": (bytes(8),) * (CACHED_MAX + 1)}, Code.MALFORMED, "cached"),
         ({"cached": (bytes(32),)}, Code.MALFORMED, "first 8 bytes"),
         ({"slots": (a_slot(CPU, 1), a_slot(CPU, 2))}, Code.MALFORMED, "occurs twice"),
-        ({"version": 3}, Code.UNSUPPORTED, "version 3"),
+        ({"version": 2}, Code.UNSUPPORTED, "version 2"),
         ({"region": "x" * OFFER_BYTES_MAX}, Code.OVERSIZE, f"at most {OFFER_BYTES_MAX}"),
         ({"expires": UnixSeconds(999)}, Code.EXPIRED, "expires"),
         ({"expires": UnixSeconds(NOW + TTL + 61)}, Code.EXPIRED, "expires"),

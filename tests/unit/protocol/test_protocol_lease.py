@@ -118,7 +118,7 @@ CASES = [
 
 
 def lease(phase: machine.Phase) -> Lease:
-    return Lease(sealed(ASSIGNMENT), HASH, HASH, 0, HASH, 0, CLASS, phase)
+    return Lease(sealed(ASSIGNMENT), HASH, HASH, 0, HASH, 0, phase)
 
 
 def step(
@@ -257,14 +257,6 @@ def test_a_reveal_must_open_its_commitment(change: dict[str, object], code: Code
     with pytest.raises(Refused) as caught:
         step(PHASES["Closed"], RevealReceived(replace(REVEAL, **change), has_opened=True))  # type: ignore[arg-type]
     assert caught.value.code is code
-
-
-@pytest.mark.rule("2.23")
-def test_commit_of_another_class_is_refused() -> None:
-    wrong = Commit(HASH, SALT, COMMIT.commitment, OUTPUT, Milliseconds(9), Round(1))
-    with pytest.raises(Refused) as caught:
-        step(PHASES["Accepted"], CommitReceived(sealed(wrong), PROVIDER, is_stored=True))
-    assert caught.value.code is Code.WRONG_CLASS
 
 
 @pytest.mark.rule("3.13", "3.14")

@@ -72,8 +72,7 @@ def doubt(context: StepContext, job: Job, outvoted: list[Lease], counted: Sequen
             _keep(context, job, lease, is_in_no_case=True)
             text = f"execution {lease.index}: 0x{lease.provider.hex()} is not paid, and at no fault"
             context.note(job.id, "outvoted", text)
-        if not is_killed(lease):
-            held_pay.reexecute_after_fault(context, lease.provider, job)
+        held_pay.reexecute_after_fault(context, lease.provider, job)
 
 
 def _keep(context: StepContext, job: Job, lease: Lease, is_in_no_case: bool) -> None:

@@ -120,7 +120,12 @@ def _confirm(
     silent = [lease for lease in outside if leases.result_of(lease) is None]
     guilty = [lease for lease in wrong if kinds[lease.assignment_hash] in disputed - unconfirmed]
     faulted = [lease for lease in members if lease in guilty or lease in silent]
-    outvoted = [lease for lease in wrong if lease not in guilty]
+    drawn = drawn_leases(context, job)
+    outvoted = [
+        lease
+        for lease in wrong
+        if lease in drawn and lease not in guilty and not faults.is_killed(lease)
+    ]
     return _accept(context, job, group, faulted, outvoted)
 
 

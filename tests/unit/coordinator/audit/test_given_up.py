@@ -45,7 +45,7 @@ class MarketWithGivingUp(Market):
 def test_a_primary_that_gives_up_is_replaced_at_once() -> None:
     """The Decline asks the coordinator to wait; the coordinator does not."""
     market = MarketWithGivingUp(*[Party(number) for number in range(5)])
-    job_id = market.order(0, 1)
+    job_id = market.order(0, 3)
     market.giving_up = (market.primary(job_id).number,)
     market.until_decided(job_id, seconds=30)
     first, *others = (market.core.state.leases[item] for item in market.job(job_id).leases)

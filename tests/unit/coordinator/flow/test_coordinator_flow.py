@@ -129,7 +129,7 @@ def test_second_commit_is_refused_as_equivocation(market: Market) -> None:
     party = market.parties[held.provider]
     other = Commit(
         held.assignment_hash,
-        held.class_id,
+        lease.class_of(held),
         keccak256(b"other"),
         ZERO_HASH,
         Milliseconds(1),

@@ -193,11 +193,10 @@ def test_expired_offers_are_not_found_and_count_as_new_when_renewed() -> None:
 
 # ------------------------------------------------------------------------------------------- a book
 
-Size = tuple[int, int, str, int]  # thousandths of a core, bytes, GPU model, bytes of one GPU
+Size = tuple[int, int, int]  # thousandths of a core, bytes, bytes of one GPU
 sizes = st.tuples(
     st.integers(1, 4).map(lambda cores: cores * 1000),
     st.sampled_from([1 * GIB, 4 * GIB]),
-    st.sampled_from(["A100 SXM 80GB", "a100 pcie 40gb", "A100", "L4", "RTX 9999"]),
     st.sampled_from([24 * GIB, 80 * GIB]),
 )
 providers = st.tuples(
@@ -232,7 +231,7 @@ ANY: Facts = (0, 1 << 53, 124)
 Machine = tuple[Size, int, int, int, int, bool, tuple[JobKind, ...], int, int, bool, Facts]
 
 
-PLAIN: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
+PLAIN: Machine = ((4000, 4 * GIB, 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
 LIES_ABOUT_ITS_CACHE = 8  # the number of a provider that never had what its offer names
 
 
@@ -241,9 +240,9 @@ def fill(state: State, machine: Machine, number: int, host: Pool) -> None:
     size, price, count, held, life, is_away, kinds, network, strikes, caches, facts = machine
     listed, store, cuda = facts
     owner = owner_of(number + 1)
-    millis, memory, gpu, vram = size
+    millis, memory, vram = size
     slot = a_slot(
-        host, price * 1000, count, cpu_millis=millis, memory_bytes=memory, gpu=gpu, vram_bytes=vram
+        host, price * 1000, count, cpu_millis=millis, memory_bytes=memory, vram_bytes=vram
     )
     slot = replace(slot, cuda=cuda if host.is_gpu else 0)
     cached = (job_spec.image_digest(IMAGES[0])[:CACHED_PREFIX_BYTES],) if caches else ()
@@ -279,14 +278,7 @@ def fill(state: State, machine: Machine, number: int, host: Pool) -> None:
         )
         digest = hash_tuple("lease", number, index)
         state.leases[digest] = Lease(
-            Envelope(message, UNSIGNED),
-            digest,
-            ZERO_HASH,
-            0,
-            ZERO_HASH,
-            0,
-            ZERO_HASH,
-            lease.Assigned(),
+            Envelope(message, UNSIGNED), digest, ZERO_HASH, 0, ZERO_HASH, 0, lease.Assigned()
         )
         state.leases_in_slots[owner] = (*(state.leases_in_slots.get(owner) or ()), digest)
     if strikes:
@@ -437,17 +429,18 @@ def test_a_record_ranks_an_offer_beside_its_price() -> None:
 
 @pytest.mark.rule("2.19")
 def test_the_chosen_class_is_the_fitting_one_with_the_most_owners() -> None:
-    state, host = State(), HOSTS[0]
-    small: Machine = ((1000, GIB, "", 0), 2, 1, 2, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
-    other = replace(host, level="v4")
+    state, host = State(), Pool("T4", "", Small(1))
+    small: Machine = ((1000, GIB, 16 * GIB), 2, 1, 2, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
+    other = Pool("L4", "", Small(1))
     with state.transaction():
         fill(state, small, 0, host)
-        fill(state, ((4000, 4 * GIB, "", 0), *small[1:]), 1, other)
+        fill(state, ((4000, 4 * GIB, 16 * GIB), *small[1:]), 1, other)
         state.pool_slots[host.id()] = PoolSlots(
             (StakeSlot(0, owner_of(1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0)),)
         )
-    spec = waiting_for(job_spec.Resources(), host, 5000).submission.spec
-    big = waiting_for(job_spec.Resources(2000, 2 * GIB), host, 5000).submission.spec
+    gpu = job_spec.GpuRequest(1, "", 0)
+    spec = waiting_for(job_spec.Resources(gpu=gpu), host, 5000).submission.spec
+    big = waiting_for(job_spec.Resources(2000, 2 * GIB, gpu=gpu), host, 5000).submission.spec
     assert offers.class_for(turn_of(state), ZERO_HASH, spec, Price(5000)) == host.id(), (
         "busy providers count too"
     )
@@ -455,13 +448,13 @@ def test_the_chosen_class_is_the_fitting_one_with_the_most_owners() -> None:
     assert offers.class_for(turn_of(state), host.id(), big, Price(5000)) is None
     assert offers.class_for(turn_of(state), ZERO_HASH, spec, Price(1999)) is None
     assert offers.offers_for(turn_of(state), host.id(), spec, Price(5000)) == (1, 2000)
-    assert offers.host_of(turn_of(state), other.id()) == other
+    assert offers.pool_of(turn_of(state), other.id()) == other
 
 
 @pytest.mark.rule("4.37")
 def test_a_class_with_fewer_gpus_in_a_slot_is_matched_first() -> None:
     state, pair = State(), HOSTS[1]
-    size = (4000, 4 * GIB, "A100", 80 * GIB)
+    size = (4000, 4 * GIB, 80 * GIB)
     machine: Machine = (size, 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
     eight = replace(pair, gpus=Small(8))
     with state.transaction():
@@ -473,7 +466,7 @@ def test_a_class_with_fewer_gpus_in_a_slot_is_matched_first() -> None:
         asked = job_spec.Resources(1000, GIB, gpu=job_spec.GpuRequest(count, "A100", 0))
         spec = waiting_for(asked, pair, 5000).submission.spec
         found = offers.class_for(turn_of(state), ZERO_HASH, spec, Price(5000))
-        return None if found is None else offers.host_of(turn_of(state), found)
+        return None if found is None else offers.pool_of(turn_of(state), found)
 
     assert [chosen(count) for count in (1, 2, 3, 8, 9)] == [pair, pair, eight, eight, None]
 

@@ -8,6 +8,7 @@ from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Matching, Provider, Running, WorkWindow
 from quorate_coordinator.market.frame_handler import PendingRefreshes
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, validate
 from quorate_protocol.messages.signed import FreeSlots, Heartbeat
@@ -16,6 +17,7 @@ from quorate_protocol.units import Hash32, Sequence, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import CPUS, DOMAIN, Market, Party
+from support.offers import a_slot
 from support.refusals import refuses
 
 ALIVE_SECONDS = 10
@@ -92,7 +94,7 @@ def test_an_offer_of_more_run_slots_than_stake_slots_is_refused_with_both_number
     slot = replace(market.offer.slots[0], count=Small(200))
     with refuses(Code.OVER_STAKE, r"200 run slots .* has 2 active stake slots"):
         market.take(market.signed(seq=Sequence(2), slots=(slot,)))
-    other = replace(slot, host=replace(CPUS, level="v4"), count=Small(1))
+    other = replace(a_slot(Pool("T4", "", Small(1)), 100_000), count=Small(1))
     with pytest.raises(Refused, match="has 0 active stake slots"):
         market.take(market.signed(seq=Sequence(2), slots=(other,)))
     assert market.take(market.signed(seq=Sequence(3), expires=WITHDRAWN))
