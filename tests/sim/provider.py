@@ -192,7 +192,11 @@ class Provider(ProviderEffects):
         self.schedule.after(loss.seconds, lambda: self._find_gpu(uuid))
 
     def _find_gpu(self, uuid: str) -> None:
-        self.lost_gpus -= {uuid}
+        """Nobody resets it while a container is left on it."""
+        if any(uuid in item.gpus for item in self.containers.values()):
+            self.schedule.after(5.0, lambda: self._find_gpu(uuid))
+        else:
+            self.lost_gpus -= {uuid}
 
     def leave(self) -> None:
         """Its owner exits: running jobs are finished, no new ones are taken."""
