@@ -36,9 +36,13 @@ ROWS: tuple[Row, ...] = (
     ),
     ("RTX 5090", ("GeForce RTX 5090",), ("5090",), "blackwell", "12.0", 170, 32),
     ("RTX 5080", ("GeForce RTX 5080",), ("5080",), "blackwell", "12.0", 84, 16),
+    ("RTX 5070 Ti", ("GeForce RTX 5070 Ti",), ("5070 Ti",), "blackwell", "12.0", 70, 16),
+    ("RTX 5070", ("GeForce RTX 5070",), ("5070",), "blackwell", "12.0", 48, 12),
+    ("GB10", ("GB10",), ("DGX Spark",), "blackwell", "12.1", 48, 128),  # shared with the CPU
     ("H200 SXM", ("H200",), (), "hopper", "9.0", 132, 141),
     ("H200 NVL", ("H200 NVL",), ("H200",), "hopper", "9.0", 132, 141),
-    ("GH200", ("GH200 480GB",), (), "hopper", "9.0", 132, 96),
+    ("GH200", ("GH200 480GB", "GH200 120GB"), (), "hopper", "9.0", 132, 96),
+    ("GH200 144GB", ("GH200 144G HBM3e",), ("GH200",), "hopper", "9.0", 132, 144),
     ("H100 SXM", ("H100 80GB HBM3",), ("H100", "H100 80GB", "H100 SXM5"), "hopper", "9.0", 132, 80),
     ("H100 NVL", ("H100 NVL",), ("H100", "H100 94GB"), "hopper", "9.0", 132, 94),
     ("H100 PCIe", ("H100 PCIe",), ("H100", "H100 80GB"), "hopper", "9.0", 114, 80),
@@ -47,9 +51,12 @@ ROWS: tuple[Row, ...] = (
     ("L40", ("L40",), (), "ada", "8.9", 142, 48),
     ("L4", ("L4",), (), "ada", "8.9", 58, 24),
     ("RTX 6000 Ada", ("RTX 6000 Ada Generation",), ("A6000 Ada",), "ada", "8.9", 142, 48),
+    ("RTX 4000 Ada", ("RTX 4000 Ada Generation",), (), "ada", "8.9", 48, 20),
     ("RTX 4090", ("GeForce RTX 4090",), ("4090",), "ada", "8.9", 128, 24),
     ("RTX 4090 D", ("GeForce RTX 4090 D",), ("4090 D", "4090D"), "ada", "8.9", 114, 24),
+    ("RTX 4080 SUPER", ("GeForce RTX 4080 SUPER",), ("4080 SUPER",), "ada", "8.9", 80, 16),
     ("RTX 4080", ("GeForce RTX 4080",), ("4080",), "ada", "8.9", 76, 16),
+    ("RTX 4070 Ti SUPER", ("GeForce RTX 4070 Ti SUPER",), (), "ada", "8.9", 66, 16),
     ("A100 SXM 80GB", ("A100-SXM4-80GB",), ("A100", "A100 80GB"), "ampere", "8.0", 108, 80),
     ("A100 PCIe 80GB", ("A100 80GB PCIe",), ("A100", "A100 80GB"), "ampere", "8.0", 108, 80),
     ("A100 SXM 40GB", ("A100-SXM4-40GB",), ("A100", "A100 40GB"), "ampere", "8.0", 108, 40),
@@ -57,8 +64,11 @@ ROWS: tuple[Row, ...] = (
     ("A30", ("A30",), (), "ampere", "8.0", 56, 24),
     ("A40", ("A40",), (), "ampere", "8.6", 84, 48),
     ("A10", ("A10",), (), "ampere", "8.6", 72, 24),
+    # Of AWS's g5 instances: https://aws.amazon.com/ec2/instance-types/g5/ (320 tensor cores).
+    ("A10G", ("A10G",), (), "ampere", "8.6", 80, 24),
     ("RTX A6000", ("RTX A6000",), ("A6000",), "ampere", "8.6", 84, 48),
     ("RTX A5000", ("RTX A5000",), ("A5000",), "ampere", "8.6", 64, 24),
+    ("RTX A4500", ("RTX A4500",), ("A4500",), "ampere", "8.6", 56, 20),
     ("RTX A4000", ("RTX A4000",), ("A4000",), "ampere", "8.6", 48, 16),
     ("RTX 3090 Ti", ("GeForce RTX 3090 Ti",), ("3090 Ti",), "ampere", "8.6", 84, 24),
     ("RTX 3090", ("GeForce RTX 3090",), ("3090",), "ampere", "8.6", 82, 24),
@@ -69,6 +79,33 @@ ROWS: tuple[Row, ...] = (
     ("Quadro RTX 6000", ("Quadro RTX 6000",), (), "turing", "7.5", 72, 24),
 )
 
+SHARED_NAMES = frozenset({("RTX 3080 10GB", 70)})
+"""Other SM counts of cards that the driver calls like the model: here the RTX 3080 with 12 GB."""
+
+# Hardware on which no GPU job runs: name, vendor:device of PCI, what is missing. Sources: pci.ids,
+# JAX's `hardware_utils.py`, and the table of AWS's Neuron driver.
+OTHER_ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    (
+        "Instinct MI300X",
+        ("1002:74a1", "1002:74b5"),
+        "GPU slots read NVIDIA's driver, and nobody has tried a profile with ROCm",
+    ),
+    (
+        "TPU",
+        tuple(f"1ae0:{device}" for device in ("0027", "005e", "0062", "0063", "006f", "0076")),
+        "its host gives whole slices to one program, and there is no class for it",
+    ),
+    (
+        "Trainium",
+        tuple(f"1d0f:{device}" for device in ("7164", "7364", "7564", "7565")),
+        "programs need AWS's compiler, and there is no class for it",
+    ),
+    (
+        "Tesla V100",
+        tuple(f"10de:{device}" for device in ("1db1", "1db4", "1db5", "1db6")),
+        "classes begin with compute capability 7.5, and CUDA 13 left it out",
+    ),
+)
 
 GIB = 1 << 30
 CPU_NAME = "cpu"
@@ -131,6 +168,36 @@ def models() -> tuple[Model, ...]:
 
 def model_of_driver_name(driver_name: str) -> Model | None:
     return _by_driver_name().get(_words(driver_name))
+
+
+def contradiction(model: str, capability: str, sm_count: int) -> str:
+    """Says why no whole GPU of this name has these figures. Returns "" if one has, or if no row has
+    the name, as of a MIG partition.
+    """
+    asked = _words(model)
+    known = tuple(each for each in models() if asked in _names(each))
+    found = {(each.compute_capability, each.sm_count) for each in known}
+    found |= {
+        (each.compute_capability, sms)
+        for each in known
+        for name, sms in SHARED_NAMES
+        if name == each.name
+    }
+    if not found or (capability, sm_count) in found:
+        return ""
+    has = " or ".join(f"{known} with {sms} SMs" for known, sms in sorted(found))
+    return (
+        f"gpu: {model[:96]} has compute capability {has}, not {capability[:16]} with {sm_count}; "
+        "leave it out, or send us `quorate node selftest --gpu --json`"
+    )
+
+
+def other_hardware(pci_id: str) -> str:
+    """Says what runs on hardware without GPU slots, by "1002:74a1"; "" for any other."""
+    for name, pci_ids, missing in OTHER_ROWS:
+        if pci_id in pci_ids:
+            return f"{name}: nothing runs on it today ({missing}); CPU slots run beside it"
+    return ""
 
 
 def models_called(text: str) -> tuple[Model, ...]:

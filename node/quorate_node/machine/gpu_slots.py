@@ -6,7 +6,7 @@ A MIG partition is a slot of its own.
 
 from dataclasses import dataclass, field
 
-from quorate_attestation.catalogue import model_of_driver_name
+from quorate_attestation.catalogue import contradiction, model_of_driver_name
 from quorate_attestation.gpu_match import names_called
 from quorate_node.base.config import Settings, largest_slot, offer_room_bytes
 from quorate_node.base.gpu_settings import COUNT_MAX, GpuLayout, GpuPrice
@@ -187,6 +187,9 @@ def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
     try:
         sm_count = check_offerable(first.device, first.partition)
         pool.validate()
+        said = contradiction(pool.gpu, first.device.compute_capability, sm_count)
+        if said and not profile:
+            raise Refused(Code.UNSUPPORTED, said)
     except Refused as refused:
         work.problems.append(refused.detail)  # not re-raised: the other GPUs can be offered
         return False

@@ -11,6 +11,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate_attestation.catalogue import other_hardware
 from quorate_protocol.messages.classes import CPU_LEVELS, GVISOR, Host
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Gpu, Hardware
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 V2_FLAGS = frozenset({"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"})
 V3_FLAGS = V2_FLAGS | {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}
 V4_FLAGS = V3_FLAGS | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+PCI_DEVICES = Path("/sys/bus/pci/devices")
 LEVELS = (("v4", V4_FLAGS), ("v3", V3_FLAGS), ("v2", V2_FLAGS))
 
 
@@ -92,3 +94,15 @@ def read_gpus(probe: GpuProbe) -> GpuInventory:
         # Not re-raised: CPU slots can be offered without GPUs.
         log.warning("no GPUs: %s", error)
         return GpuInventory()
+
+
+def read_other_hardware(folder: Path = PCI_DEVICES) -> tuple[str, ...]:
+    """Says of each kind of accelerator without GPU slots what runs on it."""
+    found = []
+    for device in sorted(folder.glob("*")):
+        try:
+            vendor, number = ((device / name).read_text().strip() for name in ("vendor", "device"))
+        except OSError:
+            continue  # not re-raised: a device that is unplugged meanwhile is not there
+        found.append(other_hardware(f"{vendor[2:]}:{number[2:]}"))
+    return tuple(dict.fromkeys(said for said in found if said))

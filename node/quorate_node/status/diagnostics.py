@@ -20,7 +20,12 @@ from quorate_node.base.provider_keys import SigningKeys
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_node.executors.selection import choose
 from quorate_node.machine.gpu_slots import LaidOut, lay_out
-from quorate_node.machine.host_probe import detect_hardware, detect_host, read_gpus
+from quorate_node.machine.host_probe import (
+    detect_hardware,
+    detect_host,
+    read_gpus,
+    read_other_hardware,
+)
 from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_node.machine.run_slots import SANDBOXES_WITH_GPUS, needs_engine
 from quorate_node.market.coordinator_client import (
@@ -114,6 +119,7 @@ def _machine(home: Path, host: Host, inventory: GpuInventory) -> list[CheckResul
     return [
         CheckResult("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
         CheckResult("gpu", True, gpus or "none; CPU slots are offered"),
+        *(CheckResult("accelerator", True, said) for said in read_other_hardware()),
         CheckResult("host", is_modern, f"{host} ({host.digest().hex()[:16]})", NEWER_CPU),
         CheckResult("profiles", True, profiles_text(determinism.digests())),
     ]

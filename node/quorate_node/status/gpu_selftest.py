@@ -22,6 +22,7 @@ from quorate_attestation.provers.engine import Engine
 from quorate_attestation.provers.kernel_engine import KernelEngine
 from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_attestation.provers.prover import Prover
+from quorate_node.machine.host_probe import PCI_DEVICES, read_other_hardware
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.messages.classes import GPU_ENVIRONMENT
@@ -51,6 +52,7 @@ _RUNTIME = (
     "restart Docker; or name an image that has Python and glibc with --image"
 )
 _KERNELS = "pip install 'quorate[cuda12]'; then look at the kernel's log (`dmesg | grep -i xid`)"
+_NONE = "offer this machine's CPUs: `quorate node init`"
 _BITS = "take this GPU out of work, and test its memory, cooling and power supply"
 Sandboxes = Callable[[], AbstractAsyncContextManager[Sequence[Executor]]]
 
@@ -69,6 +71,10 @@ class OtherBits(Exception):
     """A GPU computed other values than it should; no installation helps."""
 
 
+class OtherHardware(Exception):
+    """There is an accelerator that no job can use."""
+
+
 class Bench(Struct, frozen=True):
     """What the self-test tries. Tests give it recorded GPUs and a sandbox that runs nothing."""
 
@@ -78,6 +84,7 @@ class Bench(Struct, frozen=True):
     image: Callable[[], Awaitable[Path | str]]  # fetches it, and names it by its digest
     folder: Path
     engine: Callable[[str], Engine] = lambda uuid: KernelEngine(open_gpu(uuid))
+    pci: Path = PCI_DEVICES
 
 
 class Report(Struct, frozen=True):
@@ -107,13 +114,15 @@ async def selftest(bench: Bench) -> Report:
     found: list[GpuInventory] = []
 
     async def read() -> str:
-        found.append(await asyncio.to_thread(_inventory, bench.probe))
+        found.append(await asyncio.to_thread(_inventory, bench))
         return _shown(found[0])
 
     first = await _tried(bench, "inventory", read, _INSTALL)
     if not first.ok:
         later = ("driver", "container", "kernels", "reference")
-        missed = (Step(name, False, 0.0, "not tried: there is no GPU", _INSTALL) for name in later)
+        missed = (
+            Step(name, False, 0.0, "not tried: there is no GPU", first.remedy) for name in later
+        )
         return Report((first, *missed), GpuInventory())
     inventory = found[0]
     return Report(
@@ -133,16 +142,20 @@ async def _tried(bench: Bench, name: str, work: Callable[[], Awaitable[str]], re
     try:
         is_good, detail = True, await work()
     except Exception as error:  # noqa: BLE001 - drivers have many errors, and each is a result
-        is_good, remedy = False, _BITS if isinstance(error, OtherBits) else remedy
+        known_remedy = {OtherBits: _BITS, OtherHardware: _NONE}
+        is_good, remedy = False, known_remedy.get(type(error), remedy)
         known = error.detail if isinstance(error, Refused) else str(error)
         detail = known or type(error).__name__
     seconds = round(max(0.0, bench.clock.now() - began), 3)
     return Step(name, is_good, seconds, detail, "" if is_good else remedy)
 
 
-def _inventory(probe: GpuProbe) -> GpuInventory:
-    found = probe.inventory()
+def _inventory(bench: Bench) -> GpuInventory:
+    found = bench.probe.inventory()
     found.validate()
+    others = () if found.devices else read_other_hardware(bench.pci)
+    if others:
+        raise OtherHardware(f"there is no GPU that jobs can use. {'. '.join(others)}")
     if not found.devices:
         raise Unavailable("there is no GPU: NVIDIA's driver is not installed, or lists none", 0)
     return found

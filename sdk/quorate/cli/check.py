@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated, Any
@@ -25,7 +25,14 @@ from quorate.job.packing import pack
 from quorate.job.sweep import element_job, elements
 from quorate.programs.job_preparation import JobPreparation
 from quorate.programs.local_check import LocalCheck, LocalRun, check_locally
-from quorate_content.comparators.report import DIFFERENT, PPB_ONE, Difference
+from quorate_content.comparators.report import (
+    DIFFERENT,
+    PPB_ONE,
+    SHOWN_MAX,
+    TOLERANCE_PPM_MAX,
+    Difference,
+    tolerance_ppm,
+)
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Comparator
 from quorate_runtime.process.settings_flags import with_flags
@@ -40,6 +47,20 @@ CAUSES = (
     "Let no threads decide an order"
 )
 LIMIT = "Other hardware can still differ: a verdict needs machines of one pool"
+NUMERIC_LIMIT = (
+    "One machine ran both; machines of other classes are further apart. 1000 ppm is a start for "
+    "bf16"
+)
+MEASURED_MAX = 256  # files and arrays whose distances give the tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The comparator to write into the job: "exact", "numeric", or "" with the reason why none."""
+
+    compare: str
+    tolerance_ppm: int = 0
+    reason: str = ""
 
 
 def check(file: File, output: Kept = None, json: JsonFlag = False) -> None:
@@ -77,7 +98,7 @@ async def _check(job: Job, kept: Path | None, is_json: bool) -> None:
         apart = () if found.is_equal else await _distances(found)
         if kept is not None:
             await asyncio.to_thread(_keep, found, kept)
-        _report(found, apart, is_json)
+        _report(found, apart, advise(found, apart), is_json)
     finally:
         await asyncio.to_thread(_delete, folder)
 
@@ -94,55 +115,105 @@ async def _packed(job: Job, folder: Path, stack: AsyncExitStack) -> Any:
     return await asyncio.to_thread(pack, prepared, {})
 
 
-async def _distances(found: LocalCheck) -> tuple[Difference, ...]:
-    """How far files that differ are apart as numbers; without those that cannot be read so."""
-    from quorate_content.comparators.worker import compare_apart  # numpy, which clients may lack
-
+async def _distances(found: LocalCheck) -> tuple[Difference, ...] | None:
+    """How far files and arrays are apart as numbers. None if that cannot be found out here."""
     try:
+        from quorate_content.comparators.worker import (
+            compare_apart,
+        )  # numpy, which clients may lack
+
         report = await compare_apart(
-            found.first.output, found.second.output, Comparator.NUMERIC, ("*",)
+            found.first.output, found.second.output, Comparator.NUMERIC, ("*",), shown=MEASURED_MAX
         )
-    except (Refused, Unavailable) as error:
+    except (ImportError, Refused, Unavailable) as error:
         note(f"how far numbers are apart is not known: {error}")
-        return ()
-    return tuple(item for item in report.differences if item.ppb < DIFFERENT)
+        return None
+    return report.differences
 
 
-def _report(found: LocalCheck, apart: tuple[Difference, ...], is_json: bool) -> None:
+def advise(found: LocalCheck, apart: tuple[Difference, ...] | None) -> Advice:
+    """Returns the strictest comparator under which the two results agree. Pure."""
+    for run in (found.first, found.second):
+        if run.exit_status or run.refusal:
+            return Advice("", reason=f"the program {_ending(run)}; it must succeed first")
+    if found.is_equal:
+        return Advice("exact")
+    if apart is None:
+        return Advice("", reason="the results differ, and their distance is not known")
+    for item in apart:
+        if item.ppb >= DIFFERENT:
+            why = item.why or "more than its numbers differ"
+            return Advice("", reason=f"{item.path or 'outputs'}: {why}")
+    tolerance = tolerance_ppm(item.ppb for item in apart)
+    if tolerance > TOLERANCE_PPM_MAX:
+        return Advice("", reason=f"{apart[0].path}: {tolerance} ppm would let wrong results agree")
+    return Advice("numeric", tolerance)
+
+
+def _report(
+    found: LocalCheck, apart: tuple[Difference, ...] | None, advice: Advice, is_json: bool
+) -> None:
     """Prints the comparison. Exits with 6 for different results, with 1 if the program fails."""
     first, second = found.first, found.second
     if is_json:
-        emit(
-            {
-                "equal": found.is_equal,
-                "runs": [_tree(first), _tree(second)],
-                "differences": [
-                    {"path": item.path, "sentence": item.sentence} for item in found.differences
-                ],
-                "distances": [
-                    {"path": item.path, "array": item.part, "ppb": item.ppb} for item in apart
-                ],
-            }
-        )
+        emit(_document(found, _measured(apart), advice))
     elif found.is_equal:
         typer.echo(f"equal: both runs gave the same result; the program {_ending(first)}")
+        _show_advice(advice)
         note(LIMIT)
     else:
-        typer.echo("different: providers would not agree on a result")
+        typer.echo("different: providers would not agree on a result bit for bit")
         if first.exit_status != second.exit_status:
             both = " and ".join(describe_exit(item.exit_status) for item in (first, second))
             typer.echo(f"  the program {both}")
         for item in found.differences:
             typer.echo(f"  {plain(item.sentence)}")
-        for each in apart:
+        for each in _measured(apart)[:SHOWN_MAX]:
             array = f", array {plain(each.part)}" if each.part else ""
             typer.echo(f"  {plain(each.path)}{array}: as numbers {each.ppb / PPB_ONE:.1e} apart")
+        _show_advice(advice)
         note(f"Next: {CAUSES}")
+    failed = next((run for run in (first, second) if run.exit_status), None)
+    if failed is not None:
+        _show_log(failed)
     if not found.is_equal:
         raise typer.Exit(int(ExitCode.NOT_VERIFIED))
-    if first.exit_status:
-        _show_log(first)
+    if failed is not None:
         raise typer.Exit(int(ExitCode.JOB_FAILED))
+
+
+def _show_advice(advice: Advice) -> None:
+    """Prints what to write into the job."""
+    if advice.compare == "numeric":
+        typer.echo(f"compare: numeric, with a tolerance of {advice.tolerance_ppm} ppm")
+        note(NUMERIC_LIMIT)
+    elif advice.compare:
+        typer.echo(f"compare: {advice.compare}")
+    else:
+        typer.echo(f"compare: no comparator fits: {plain(advice.reason)}")
+
+
+def _document(
+    found: LocalCheck, measured: tuple[Difference, ...], advice: Advice
+) -> dict[str, Any]:
+    return {
+        "equal": found.is_equal,
+        "runs": [_tree(found.first), _tree(found.second)],
+        "differences": [
+            {"path": item.path, "sentence": item.sentence} for item in found.differences
+        ],
+        "distances": [
+            {"path": item.path, "array": item.part, "ppb": item.ppb} for item in measured
+        ],
+        "compare": advice.compare or None,
+        "tolerancePpm": advice.tolerance_ppm,
+        "reason": advice.reason,
+    }
+
+
+def _measured(apart: tuple[Difference, ...] | None) -> tuple[Difference, ...]:
+    """Without those that no tolerance lets agree."""
+    return tuple(item for item in apart or () if item.ppb < DIFFERENT)
 
 
 def _ending(run: LocalRun) -> str:

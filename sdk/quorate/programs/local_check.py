@@ -24,7 +24,7 @@ from quorate_content.dag.disk_tree import TreeWriter, build_path, cid_of_path
 from quorate_content.dag.unixfs import V1_2025
 from quorate_protocol.messages.classes import CPU_ENVIRONMENT
 from quorate_protocol.messages.job_spec import is_image_cid
-from quorate_protocol.messages.ports import Executor, Mount, Task
+from quorate_protocol.messages.ports import Executor, Mount, Sandbox, Task
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT
 from quorate_runtime.clock import SystemClock
@@ -100,8 +100,10 @@ def _load_executors() -> Any:
 async def _second_run(
     executors: list[Executor], packed: PackedJob, folder: Path, notice: Notice
 ) -> LocalRun:
-    """Runs the job in another sandbox than the first; in the same if that cannot run it."""
-    if len(executors) > 1:
+    """Runs the job in another sandbox than the first; in the same if that cannot run it. Plain
+    processes do not count: they have no /outputs, so their results differ for that reason alone.
+    """
+    if len(executors) > 1 and executors[1].sandbox is not Sandbox.PROCESS:
         try:
             return await _run(executors[1], packed, folder, "2", notice)
         except UsageError as error:

@@ -1,11 +1,16 @@
 """What the comparison of two outputs says. It needs no numpy, unlike the comparison itself."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
+
+from quorate_protocol.units import PPM_ONE
 
 PPB_ONE = 1_000_000_000
 DIFFERENT = 1 << 62
 """The distance of results that no tolerance lets agree, in ppb."""
 SHOWN_MAX = 20  # differences that a report names
+TOLERANCE_PPM_MAX = 100_000  # with more than a tenth, results of other inputs might agree
 
 
 class Difference(Struct, frozen=True):
@@ -22,4 +27,15 @@ class Report(Struct, frozen=True):
 
     ppb: int
     files: int  # that were compared
-    differences: tuple[Difference, ...] = ()  # the largest first, at most `SHOWN_MAX`
+    differences: tuple[Difference, ...] = ()  # the largest first, at most as many as asked for
+
+
+def tolerance_ppm(distances: Iterable[int]) -> int:
+    """Returns 1.5 times the 99th percentile (nearest rank) of distances in ppb, rounded up to ppm.
+    It is at least the largest, because the file that is furthest apart decides.
+    """
+    ranked = sorted(distances)
+    if not ranked:
+        return 0
+    percentile = ranked[-(-99 * len(ranked) // 100) - 1]
+    return -(-max(percentile * 3 // 2, ranked[-1]) // (PPB_ONE // PPM_ONE))

@@ -22,7 +22,13 @@ PIECE_BYTES = 1 << 20
 FILES_MAX = 4096
 
 
-def compare(left: Path, right: Path, comparator: Comparator, include: tuple[str, ...]) -> Report:
+def compare(
+    left: Path,
+    right: Path,
+    comparator: Comparator,
+    include: tuple[str, ...],
+    shown: int = SHOWN_MAX,
+) -> Report:
     """Compares two folders. A file that a stranger made raises nothing: it is different."""
     names, others = included(left, include), included(right, include)
     found = [
@@ -39,7 +45,7 @@ def compare(left: Path, right: Path, comparator: Comparator, include: tuple[str,
             found += _file(name, left / name, right / name, comparator)
     found.sort(key=lambda each: (-each.ppb, each.path, each.part))
     worst = max((each.ppb for each in found), default=0)
-    return Report(worst, len(names & others), tuple(found[:SHOWN_MAX]))
+    return Report(worst, len(names & others), tuple(found[:shown]))
 
 
 def included(folder: Path, include: tuple[str, ...]) -> set[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from quorate_content.comparators.report import Report
+from quorate_content.comparators.report import SHOWN_MAX, Report
 from quorate_content.comparators.trees import compare
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Comparator
@@ -33,17 +33,23 @@ class Request(Struct, frozen=True):
     comparator: Comparator
     include: tuple[str, ...]
     seconds: int
+    shown: int
 
 
 async def compare_apart(
-    left: Path, right: Path, comparator: Comparator, include: tuple[str, ...], seconds: int = 600
+    left: Path,
+    right: Path,
+    comparator: Comparator,
+    include: tuple[str, ...],
+    seconds: int = 600,
+    shown: int = SHOWN_MAX,
 ) -> Report:
-    """Compares two folders in another process.
+    """Compares two folders in another process. The report names at most `shown` differences.
 
     Raises `Refused(OVERSIZE)` if they take more memory or time than allowed, which repeats;
     `Unavailable` if the process was killed from outside.
     """
-    request = Request(str(left), str(right), comparator, include, seconds)
+    request = Request(str(left), str(right), comparator, include, seconds, shown)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",
@@ -86,7 +92,11 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     try:
         report = compare(
-            Path(request.left), Path(request.right), request.comparator, request.include
+            Path(request.left),
+            Path(request.right),
+            request.comparator,
+            request.include,
+            request.shown,
         )
     except MemoryError:
         return OUT_OF_MEMORY

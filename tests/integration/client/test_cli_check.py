@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,8 +65,36 @@ async def test_how_far_numbers_are_apart_is_said(
     assert code == ExitCode.NOT_VERIFIED, err
     assert re.search(r"metrics.json: as numbers \d\.\de-0\d apart", out), out
     code, out, err = await checked(capsys, "check", "-f", path, "--json")
-    (apart,) = json.loads(out)["distances"]
+    tree = json.loads(out)
+    (apart,) = tree["distances"]
     assert apart["path"] == "metrics.json" and 0 < apart["ppb"] < 1_000_000
+    assert tree["compare"] == "numeric"
+    assert tree["tolerancePpm"] == math.ceil(apart["ppb"] * 3 // 2 / 1000)
+
+
+@pytest.mark.parametrize("sandbox", [BWRAP])
+async def test_the_comparator_to_write_into_the_job_is_said(
+    capsys: pytest.CaptureFixture[str], image: Path, sandbox: str
+) -> None:
+    words = ("image", "check", str(image))
+    code, out, err = await checked(capsys, *words, "--", "python3", "-c", WRITES.format("1"))
+    assert code == 0 and "\ncompare: exact\n" in out and "Other hardware" in err
+    code, out, err = await checked(capsys, *words, "--", "python3", "-c", NOISY)
+    assert code == ExitCode.NOT_VERIFIED
+    assert re.search(r"compare: numeric, with a tolerance of [1-9]\d{0,2} ppm\n", out), out
+    assert "machines of other classes are further apart" in err
+    random = WRITES.format("os.urandom(8).hex()")
+    code, out, _ = await checked(capsys, *words, "--", "python3", "-c", random)
+    assert code == ExitCode.NOT_VERIFIED
+    assert "compare: no comparator fits: a.txt: its bytes differ, and numeric does" in out
+    code, out, err = await checked(capsys, *words, "--", "python3", "-c", "1 / 0")
+    assert code == ExitCode.JOB_FAILED and "ZeroDivisionError" in err
+    assert "compare: no comparator fits: the program exited with 1" in out
+    code, _, err = await checked(capsys, "image", "check", "./absent.tar", "--", "true")
+    assert code == ExitCode.USAGE and "absent.tar does not exist" in err
+
+
+WRITES = "import os; open('/outputs/a.txt', 'w').write(str({}))"
 
 
 @pytest.mark.parametrize("sandbox", [BWRAP])

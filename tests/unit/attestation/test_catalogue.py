@@ -1,13 +1,18 @@
 """The catalogue finds a model by the driver's name and by what people call it."""
 
+from pathlib import Path
+
 import pytest
 
 from quorate_attestation.catalogue import (
     CPU,
+    OTHER_ROWS,
+    contradiction,
     model_by_id,
     model_of_driver_name,
     models,
     models_called,
+    other_hardware,
 )
 from quorate_node.machine.gpu_slots import architecture_of
 from quorate_protocol.messages.classes import GPU_ARCHITECTURES
@@ -29,6 +34,9 @@ from support.gpu.recorded_inventories import NAMES, recorded
         ("L40", {"L40"}),
         ("L40S", {"L40S"}),
         ("A10", {"A10"}),
+        ("NVIDIA A10G", {"A10G"}),
+        ("GH200", {"GH200", "GH200 144GB"}),
+        ("DGX Spark", {"GB10"}),
         ("T4", {"T4"}),
         ("H200", {"H200 SXM", "H200 NVL"}),
         ("RTX 6000", {"RTX 6000 Ada", "Quadro RTX 6000", "RTX PRO 6000 Blackwell"}),
@@ -67,3 +75,36 @@ def test_rows_are_whole_and_names_are_unique() -> None:
 def test_a_record_names_its_model_by_a_hash() -> None:
     assert all(model_by_id(model.id()) == model for model in (*models(), CPU))
     assert len({model.id() for model in (*models(), CPU)}) == len(models()) + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "capability", "sm_count", "is_possible"),
+    [
+        ("H100", "9.0", 114, True),  # people's name of three models
+        ("RTX 3080 10GB", "8.6", 70, True),  # the driver calls one with 12 GB alike
+        ("A100 SXM 80GB 1g.10gb", "8.0", 14, True),
+        ("GeForce RTX 2080", "7.5", 46, True),  # not in the catalogue, unlike the Ti
+        ("", "", 0, True),
+        ("RTX A4500", "8.0", 56, False),  # an A30
+        ("nvidia rtx4090", "8.6", 82, False),  # however it is written
+        ("GB10", "12.0", 48, False),
+    ],
+)
+def test_figures_of_another_gpu_contradict_a_name(
+    model: str, capability: str, sm_count: int, is_possible: bool
+) -> None:
+    said = contradiction(model, capability, sm_count)
+    assert (said == "") == is_possible
+    assert is_possible or f"not {capability} with {sm_count}; leave it out" in said
+    assert not any(contradiction(m.name, m.compute_capability, m.sm_count) for m in models())
+
+
+def test_documents_name_all_models_and_what_runs_on_other_hardware() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "howto" / "owner.md").read_text()
+    table = text.partition("### Which hardware")[2].partition("## Attestation")[0]
+    names = {name.strip() for cell in table.split("|") for name in cell.split(",")}
+    assert {model.name for model in models()} <= names
+    for name, pci_ids, missing in OTHER_ROWS:
+        assert name in names and missing in table
+        assert all(other_hardware(each).startswith(f"{name}: nothing runs") for each in pci_ids)
+    assert other_hardware("10de:2684") == ""

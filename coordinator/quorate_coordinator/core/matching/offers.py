@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from quorate_attestation import fits as fitting
+from quorate_attestation.catalogue import contradiction
 from quorate_coordinator.core.matching import fetched_content
 from quorate_coordinator.core.matching.fetched_content import prefixes_of
 from quorate_coordinator.core.model import market_index, row
@@ -52,6 +53,7 @@ def on_offer(context: StepContext, event: OfferReceived) -> None:
             return
         raise Refused(Code.STALE, f"offer: seq {offer.seq} is not above {known.seq}")
     if offer.expires != WITHDRAWN:
+        check_hosts(offer)
         check_stake(context.state, offer)
     context.state.providers[provider.owner] = replace(
         provider,
@@ -61,6 +63,15 @@ def on_offer(context: StepContext, event: OfferReceived) -> None:
         alive_until=provider.alive_until if known is not None else UnixSeconds(0),
         elsewhere=_not_reported(provider, known, offer) if known is not None else (),
     )
+
+
+def check_hosts(offer: Offer) -> None:
+    """Raises Refused for a GPU that the catalogue knows with other figures (2.19)."""
+    for slot in offer.slots:
+        host = slot.host
+        said = contradiction(slot.pool.gpu, host.capability, host.sm_count)
+        if said and not slot.pool.mig_profile:
+            raise Refused(Code.MALFORMED, f"offer.slots: {said}")
 
 
 def _not_reported(provider: Provider, known: Offer, offer: Offer) -> tuple[SlotsElsewhere, ...]:

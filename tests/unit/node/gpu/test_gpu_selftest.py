@@ -137,6 +137,21 @@ async def test_without_a_gpu_nothing_else_is_tried(
     assert sum("fix: install NVIDIA's driver" in line for line in lines) == 1
 
 
+async def test_an_accelerator_without_slots_is_named_with_what_runs_there(tmp_path: Path) -> None:
+    for name, vendor in (("one", "0x1002"), ("two", "0x1002"), ("three", "0x8086")):
+        (tmp_path / "pci" / name).mkdir(parents=True)
+        (tmp_path / "pci" / name / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / "pci" / name / "device").write_text("0x74a1\n")
+    tried = bench(tmp_path, RecordedProbe(GpuInventory()))
+    report = await selftest(replace(tried, pci=tmp_path / "pci"))
+    assert failed(report)["inventory"].count("MI300X: nothing runs on it today") == 1
+    assert {step.remedy for step in report.steps} == {
+        "offer this machine's CPUs: `quorate node init`"
+    }
+    both = replace(bench(tmp_path, RecordedProbe(FOUR)), pci=tmp_path / "pci")
+    assert failed(await selftest(both)) == {}, "NVIDIA's GPUs beside it are tried"
+
+
 @pytest.mark.parametrize(
     ("version", "cuda", "text"),
     [
