@@ -1,5 +1,7 @@
 """Builds the API's views from the state. Pure, and changes nothing."""
 
+from collections import Counter
+
 from quorate_coordinator.core.jobs import orders
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.model import attestation_levels
@@ -15,6 +17,7 @@ from quorate_protocol.messages.views import (
     AccountView,
     CaseView,
     ExecutionView,
+    HostOwners,
     OfferView,
     PlanRequest,
     PlanView,
@@ -26,8 +29,10 @@ from quorate_protocol.messages.views import (
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.reputation import fold, probation, rank
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Label, Price, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Label, Price, UnixSeconds
 from quorate_protocol.values import replace
+
+HOSTS_LOOKED_MAX = 256
 
 
 def run_view(state: State, job: Job, is_client: bool) -> RunView:
@@ -281,4 +286,10 @@ def plan_view(
         fee_bps=rules.fee_bps,
         nearest="" if refusal is None else refusal.detail.removeprefix("order: "),
         refusal="" if refusal is None else refusal.code.value,
+        hosts=_hosts(context, pool),
     )
+
+
+def _hosts(context: StepContext, pool: Hash32) -> tuple[HostOwners, ...]:
+    found = Counter(str(slot.host) for slot in offers.live_slots(context, pool, HOSTS_LOOKED_MAX))
+    return tuple(HostOwners(host, owners) for host, owners in found.most_common())

@@ -129,6 +129,7 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
                 ],
                 "offers": view.offers,
                 "owners": view.owners,
+                "hosts": {item.host: item.owners for item in view.hosts},
                 "rule": rendering.rule_name(view.rule),
                 "executionsPriced": view.executions_priced,
                 "feeBps": view.fee_bps,

@@ -323,7 +323,8 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
         ["image", spec.image],
         ["upload", f"{format_size(plan.upload_bytes)} of {format_size(packed.upload_bytes)}"],
         ["offers that fit", fits],
-        ["owners in the class", str(view.owners)],
+        ["owners in the pool", str(view.owners)],
+        ["determinism classes", _hosts(view)],
         ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed, most)}"],
         ["fee", f"{view.fee_bps / 100:g} %; you sign no higher fee"],
         ["expected cost", plan.estimate.text() if plan.estimate else "unknown: no offer fits"],
@@ -331,6 +332,13 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
         ["you pay ahead", plan.lead.text(plan.reserved)],
         ["final", final],
     ]
+
+
+def _hosts(view: PlanView) -> str:
+    """Equal bits are expected within one of them; other bits in another are nobody's fault."""
+    shown = ", ".join(f"{item.host} ({item.owners})" for item in view.hosts[:8])
+    more = f" and {len(view.hosts) - 8} more" if len(view.hosts) > 8 else ""
+    return f"{shown}{more}" or "none on offer"
 
 
 def result_json(result: Result) -> dict[str, Any]:

@@ -191,6 +191,13 @@ class PlanRequest(Readable, frozen=True):
     pool: Hash32 = ZERO_HASH  # as in the order: zero = any
 
 
+class HostOwners(Readable, frozen=True):
+    """How many owners of a pool have live offers on one kind of host."""
+
+    host: str  # as `classes.Host` prints it
+    owners: int
+
+
 class PlanView(Readable, frozen=True):
     """The answer to POST /v1/plan: which offers fit an order, and what it can cost."""
 
@@ -207,6 +214,8 @@ class PlanView(Readable, frozen=True):
     fee_bps: Bps
     nearest: str  # the nearest offer and the limit to relax, when no offer fits
     refusal: str  # code with which an order like this is refused; "" = it is taken
+    # the determinism classes of the pool, by the cheapest 256 live offers; most owners first
+    hosts: tuple[HostOwners, ...] = ()
 
 
 class ClassTrust(Readable, frozen=True):

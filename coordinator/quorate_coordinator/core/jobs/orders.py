@@ -293,7 +293,9 @@ def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> 
     owners = len(offers.owners_of(context, pool))
     cannot_verify = unverifiable.refusal(context, client, spec)
     if cannot_verify is None and owners < OWNERS_MIN_QUORUM:
-        cannot_verify = Refused(Code.TOO_FEW_OWNERS, nearest_offer.few_owners(owners))
+        cannot_verify = Refused(
+            Code.TOO_FEW_OWNERS, nearest_offer.few_owners(context, owners, spec, price_max, pool)
+        )
     if cannot_verify is not None:
         refused = None if wanted.accept_unverified else cannot_verify
         return Choice(pool, Label.UNVERIFIED, refusal or refused)

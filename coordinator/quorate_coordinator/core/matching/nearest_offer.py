@@ -87,8 +87,16 @@ def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash3
     return f"no live offer of pool 0x{named.hex()} fits{why}"
 
 
-def few_owners(owners: int) -> str:
-    return f"only {owners} staked owners in the class; verification needs {OWNERS_MIN_QUORUM}"
+def few_owners(
+    context: StepContext, owners: int, spec: JobSpec, price_max: Price, pool: Hash32
+) -> str:
+    """Names the pool that fits and has enough owners, if there is one."""
+    told = f"only {owners} staked owners in the pool; verification needs {OWNERS_MIN_QUORUM}"
+    other = offers.class_for(context, ZERO_HASH, spec, price_max, is_thin_too=True)
+    count = 0 if other in (None, pool) else len(offers.owners_of(context, other))
+    if other is None or count < OWNERS_MIN_QUORUM:
+        return f"{told}; no other pool that fits has so many"
+    return f"{told}; {context.state.market.pools[other]} fits and has {count}"
 
 
 def lonely_price(

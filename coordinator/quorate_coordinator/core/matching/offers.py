@@ -353,6 +353,17 @@ def median_price(context: StepContext, pool: Hash32) -> Price:
 _ANYBODY = Needs(row.PRESENT, 0, 0)
 
 
+def live_slots(context: StepContext, pool: Hash32, limit: int) -> list[SlotOffer]:
+    """Those of the pool's cheapest live offers."""
+    bucket = context.state.market.bucket(pool)
+    if bucket is None:
+        return []
+    found = bucket.cheapest(_ANYBODY, row.PRICE_LIMIT, context.at, 0, limit)
+    offered = (context.state.providers[owner].offer for owner in bucket.owners_at(found))
+    slots = (market_index.slot_offer(offer, pool) for offer in offered if offer is not None)
+    return [slot for slot in slots if slot is not None]
+
+
 def pool_of(context: StepContext, pool: Hash32) -> Pool:
     bucket = context.state.market.bucket(pool)
     found = bucket.owners_at(bucket.first(_ANYBODY, row.PRICE_LIMIT, context.at)) if bucket else []
