@@ -160,7 +160,7 @@ def test_a_coordinator_cannot_leave_the_confirmation_out(
 ) -> None:
     market = CoinFlips((0, 1, 0))
     with monkeypatch.context() as patch:
-        patch.setattr(confirmation, "missing", lambda found, result: 0)
+        patch.setattr(confirmation, "missing", lambda found, result, kind: 0)
         market.until_decided(market.order(0, 1))
     failed = [check.name for check in report_of(market.receipts[-1]).failures]
     assert failed == ["verdict:confirmed", "verdict:unconfirmed"]

@@ -2,16 +2,30 @@
 
 from collections.abc import Sequence as Ordered
 
-from quorate_protocol.messages.classes import Host, Pool
+from quorate_protocol.messages.classes import CPUS, Host, Pool, determinism_class
+from quorate_protocol.messages.job_spec import JobSpec, image_digest
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
-from quorate_protocol.units import ZERO_HASH, Address, JobKind, Price, Sequence, Small, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Hash32,
+    JobKind,
+    Price,
+    Sequence,
+    Small,
+    UnixSeconds,
+)
 
 GIB = 1 << 30
 INVENTORY = Hardware(64, 256 * GIB, 1 << 41).digest()
-
-
 MACHINE = Host("x86_64", "v3")
 GPU_MACHINE = Host("x86_64", "v3", "", "8.9", 142, "550")
+
+
+def class_of(spec: JobSpec, host: Host = MACHINE, pool: Pool = CPUS) -> Hash32:
+    """The determinism class of a job on such a machine."""
+    image, profile = image_digest(spec.image), spec.profile().digest()
+    return determinism_class(pool.id(), host.digest(), image, profile)
 
 
 def a_slot(

@@ -50,7 +50,7 @@ def with_slots(daemon: ProviderDaemon, slots: int) -> ProviderDaemon:
 
 def cpu_class(daemon: ProviderDaemon) -> Hash32:
     assert daemon.core is not None
-    return daemon.core.terms.slots[0].host.id()
+    return daemon.core.terms.slots[0].pool.id()
 
 
 async def opened(market: Stage, pool: Hash32) -> list[bool]:

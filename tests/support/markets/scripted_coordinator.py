@@ -296,7 +296,7 @@ class Stage:
     async def assign(self, daemon: ProviderDaemon, number: int = 1, spec: JobSpec = SPEC) -> Hash32:
         """Sends a new assignment; returns its hash."""
         assert daemon.core is not None
-        sent = self.coordinator.assignment(spec, number, daemon.core.terms.slots[0].host.id())
+        sent = self.coordinator.assignment(spec, number, daemon.core.terms.slots[0].pool.id())
         await self.coordinator.send(sent)
         return self.coordinator.hash(sent.assignment.message)
 

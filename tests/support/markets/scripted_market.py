@@ -34,7 +34,7 @@ from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.beacon_rounds import round_at
-from quorate_protocol.messages.classes import CPUS, determinism_class
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import Offer, OfferEnvelope
@@ -83,7 +83,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.keys.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner
 from support.messages import a_spec, an_order
-from support.offers import MACHINE, a_slot, an_offer
+from support.offers import MACHINE, a_slot, an_offer, class_of
 
 E = TypeVar("E", bound=Effect)
 P = TypeVar("P", bound=JobPhase)
@@ -247,13 +247,10 @@ class Market:
         salt = hash_tuple("salt", party.owner, hashed)
         reveal = Reveal(hashed, party.owner, party.status, output, salt)
         party.commits[hashed] = reveal
-        class_id = determinism_class(
-            assignment.pool, job_spec.image_digest(spec.image), CPUS.environment()
-        )
         value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
         commit = Commit(
             hashed,
-            class_id,
+            class_of(spec),
             value,
             sha256(salt + output),
             Milliseconds(self.ran_ms if self.claimed_ms is None else self.claimed_ms),

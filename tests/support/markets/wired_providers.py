@@ -20,7 +20,6 @@ from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.beacon_rounds import round_at
-from quorate_protocol.messages.classes import determinism_class
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
@@ -51,7 +50,7 @@ from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from support.markets.coordinator_stage import Stage, token
 from support.markets.scripted_market import CPUS
-from support.offers import MACHINE, a_slot, an_offer
+from support.offers import MACHINE, a_slot, an_offer, class_of
 
 BEAT_SECONDS = 2.0
 ASK_SECONDS = Seconds(20)
@@ -237,12 +236,9 @@ class WiredProvider:
         salt = hash_tuple("salt", self.account, hashed)
         output, cid = await self._sealed(hashed, salt)
         self.reveals[hashed] = Reveal(hashed, self.account, ExitStatus(0), output, salt)
-        class_id = determinism_class(
-            assignment.pool, job_spec.image_digest(spec.image), CPUS.environment()
-        )
         value = commitment(hashed, self.account, salt, result_digest(ExitStatus(0), output))
         ahead = Round(round_at(self.floor.place.beacon, int(time.time())) + 3)
-        commit = Commit(hashed, class_id, value, Hash32(cid.digest), self.usage, ahead)
+        commit = Commit(hashed, class_of(spec), value, Hash32(cid.digest), self.usage, ahead)
         await self._send(frames.CommitSent(seal(domain, commit, self.key.sign)))
 
     async def _sealed(self, hashed: Hash32, salt: Hash32) -> tuple[Hash32, Cid]:

@@ -26,6 +26,7 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 from support.markets.provider_world import (
     ACCUSED,
+    CASE_CLASS,
     CASE_SPEC,
     COORDINATOR,
     CPUS,
@@ -179,7 +180,7 @@ def test_restarted_juror_can_open_its_ballot() -> None:
 def test_events_of_the_court_become_events_of_the_core() -> None:
     places = (COORDINATOR, ACCUSED, OTHER, CPUS.id(), 1, BlockNumber(1), NOW, 1)
     filing = court.Filing(*places, 30, Amount(5), EXECUTION, *(ZERO_HASH,) * 3)
-    case = court.CaseOpened(EXECUTION, ACCUSED, filing, CASE_SPEC, ZERO_HASH, ZERO_HASH)
+    case = court.CaseOpened(EXECUTION, ACCUSED, filing, CASE_SPEC, ZERO_HASH, CASE_CLASS)
     told = translate(case)
     assert told == replace(case_opened(max_duration=30, pay=5), case_id=court_facts.case_id(filing))
     drawn = court.JuryDrawn(EXECUTION, (PROVIDER,), VOTE_BY)
