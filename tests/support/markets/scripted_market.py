@@ -34,7 +34,7 @@ from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.beacon_rounds import round_at
-from quorate_protocol.messages.classes import CPUS
+from quorate_protocol.messages.classes import CPUS, Host
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import Offer, OfferEnvelope
@@ -122,6 +122,7 @@ class Party:
     tale: int = 0
     # how its runs end; 512 and 513 (killed) give the empty directory
     status: ExitStatus = ExitStatus(0)
+    host: Host = MACHINE  # what it says of its machine
     owner: Address = field(init=False)
     key: KeySigner = field(init=False)
     commits: dict[Hash32, Reveal] = field(default_factory=dict)
@@ -186,7 +187,8 @@ class Market:
         notes += [self.escrow.lock(client.address, 50_000_000) for client in self.clients]
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
-            slot = a_slot(CPUS, 90_000 if party.lies else 100_000, self.slots)
+            price = 90_000 if party.lies else 100_000
+            slot = a_slot(CPUS, price, self.slots, host=party.host)
             self.send_offer(party, an_offer(party.owner, 1, self.at + self.offered, (slot,)))
         steps = self.steps
         self._send_heartbeats(is_first=True)
@@ -250,7 +252,7 @@ class Market:
         value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
         commit = Commit(
             hashed,
-            class_of(spec),
+            class_of(spec, party.host),
             value,
             sha256(salt + output),
             Milliseconds(self.ran_ms if self.claimed_ms is None else self.claimed_ms),
@@ -316,7 +318,8 @@ class Market:
     def accept(self, party: Party, hashed: Hash32, time: int = 0) -> None:
         """The provider accepts an Assignment."""
         at = UnixSeconds(time or self.at)
-        message = Accept(hashed, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at)
+        host = party.host.digest()
+        message = Accept(hashed, host, Seconds(0), Seconds(1), Seconds(0), at)
         self.send(ev.AcceptReceived(seal(DOMAIN, message, party.key.sign), party.key.address))
 
     def decline(
