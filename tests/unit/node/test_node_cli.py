@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from quorate_contracts.money_texts import Currency
 from quorate_node.base import settings
-from quorate_node.base.config import Config, ExecutorKind
+from quorate_node.base.config import Config, ExecutorKind, cpu_level_of
 from quorate_node.base.gpu_settings import GpuPrice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.app import app
@@ -246,6 +246,13 @@ def test_one_missing_cpu_flag_gives_the_level_below(flags: frozenset[str], level
     host = cpu_host("x86_64", CpuInfo("GenuineIntel", "", flags))
     assert host == Host("x86_64", level)
     host.validate(is_gpu=False)
+
+
+def test_an_owner_may_name_a_lower_level_of_the_cpu() -> None:
+    assert [cpu_level_of(text, "cpuLevel") for text in ("", "v1", "v4")] == ["", "v1", "v4"]
+    for wrong in ("v5", "armv8", "x"):
+        with pytest.raises(Refused, match="write v1, v2, v3 or v4"):
+            cpu_level_of(wrong, "cpuLevel")
 
 
 @pytest.mark.rule("2.18")

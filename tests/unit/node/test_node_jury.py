@@ -38,6 +38,7 @@ from support.markets.provider_world import (
     jury_drawn,
     make_terms,
 )
+from support.offers import MACHINE
 
 EXECUTION, CASE = case_names()
 VOTE_BY = UnixSeconds(NOW + 60)
@@ -225,6 +226,19 @@ def test_running_task_without_a_container_fails_after_a_restart(
         [held.assignment_hash] if is_lost else []
     )
     assert found.strays == ()
+
+
+@pytest.mark.rule("I6", "2.19")
+@pytest.mark.parametrize(("phase", "lapses"), [(Starting, True), (Publishing, False)])
+def test_a_lease_that_has_not_begun_lapses_if_the_class_changed(phase: type, lapses: bool) -> None:
+    """Its Accept named the class before. What ran before the driver was updated is published."""
+    driver = Driver(ProviderCore(make_terms()))
+    held = driver.advance(driver.assign(), phase)
+    slots = driver.core.terms.classes[0]
+    updated = replace(slots, offer=replace(slots.offer, host=replace(MACHINE, level="v4")))
+    terms = replace(driver.core.terms, classes=(updated,))
+    found = reconcile(driver.core.live(), (), {}, terms)
+    assert [event.assignment_hash for event in found.failures] == [held.assignment_hash] * lapses
 
 
 def test_containers_that_no_lease_needs_are_strays() -> None:
