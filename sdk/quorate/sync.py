@@ -253,7 +253,7 @@ class Market:
     checked_offers = _waits(asynchronous.Market.checked_offers)
     with_attestation = _waits(asynchronous.Market.with_attestation)
     history = _waits(asynchronous.Market.history)
-    classes = _waits(asynchronous.Market.pools)
+    pools = _waits(asynchronous.Market.pools)
     account = _waits(asynchronous.Market.account)
     balance = _waits(asynchronous.Market.balance)
     give_back = _waits(asynchronous.Market.give_back)

@@ -127,7 +127,7 @@ class Model(Struct, frozen=True):
     name: str  # canonical
     driver_names: tuple[str, ...]  # as NVML reports them, without the brand
     aliases: tuple[str, ...]  # further names that people use; several models may share one
-    architecture: str  # one of rules.classes.GPU_ARCHITECTURES, or "cpu"
+    architecture: str  # as its maker calls it, such as "hopper"; "cpu"
     compute_capability: str  # "" for the CPU
     sm_count: int
     vram_bytes: int  # by the datasheet, where a GB is 2^30 bytes; 0 for the CPU

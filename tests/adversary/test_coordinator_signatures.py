@@ -15,6 +15,7 @@ from quorate_coordinator.core.audit import batches
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import AwaitingRound
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import BeaconEvidence, Receipt, document
 from quorate_protocol.messages.signed import Witness
@@ -28,6 +29,7 @@ from quorate_protocol.units import (
     Outcome,
     Round,
     Seconds,
+    Small,
     UnixSeconds,
 )
 from quorate_protocol.values import replace
@@ -184,9 +186,10 @@ def test_a_coordinator_cannot_use_other_terms_than_the_order(attack: Attack) -> 
         foreign = replace(body.session.message, **changes)  # type: ignore[arg-type]
         session = seal(DOMAIN, foreign, client.sign)
         assert wrong in failures(signed_again(body, session=session))
-    other = replace(body.host, vendor="GenuineIntel")
-    assert "pool" in failures(signed_again(body, host=other))
-    assert "class" in failures(signed_again(body, image=Hash32(b"\x01" * 32)))
+    other = Pool("L40S", "", Small(1))
+    assert "pool" in failures(signed_again(body, pool=other))
+    for part in ("image", "profile"):
+        assert "class" in failures(signed_again(body, **{part: Hash32(b"\x01" * 32)}))
     attack(
         name="coordinator charges above maxFeeBps, or uses a session for another one",
         before="fee up to 100 %; any session of the client",

@@ -6,7 +6,9 @@ from itertools import product
 import pytest
 
 from quorate_coordinator.core.model.entities import Decided, Job, Running
+from quorate_coordinator.core.model.lease import class_of
 from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.messages.classes import GVISOR
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Assignment, Verdict
 from quorate_protocol.refusals import Code, Refused
@@ -14,6 +16,7 @@ from quorate_protocol.rules import confirmation
 from quorate_protocol.units import Amount, Hash32, Label, Outcome, Small, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.scripted_market import Market, Party
+from support.offers import MACHINE
 from support.receipts import report_of
 
 PAY = 1_000  # of each execution
@@ -154,13 +157,61 @@ def test_members_that_do_not_answer_are_replaced_and_without_two_nobody_is_fault
     assert not list(market.core.state.faults.items())
 
 
+IN_GVISOR = replace(MACHINE, sandbox=GVISOR)
+
+
+@pytest.mark.rule("2.19", "5.114")
+def test_a_liar_that_names_another_class_is_unpaid_and_audited_again(attack: Attack) -> None:
+    """Nobody can tell its lie from the honest result of another machine, so it gets no strike."""
+    market = Market(Party(0, lies=True, host=IN_GVISOR), *[Party(number) for number in (1, 2, 3)])
+    market.core.rules = replace(market.core.rules, limits=replace(DEVNET, strike_fees=Amount(0)))
+    job = decided(market)
+    said, state = verdict_of(market, job.id), market.core.state
+    assert said.outcome is Outcome.ACCEPTED and len(said.group) == 2 and not said.faulted
+    assert not any(batch.is_repeat for batch in job.batches), "nobody repeats for its sake"
+    assert earned(market) == 2 * PAY
+    [(liar, kept)] = state.faults.items()
+    assert liar == next(iter(market.parties)) and [item.is_in_no_case for item in kept] == [True]
+    [trust] = state.trust[liar].by_class.values()
+    assert trust.passed == 0 and not trust.strikes
+    attack(
+        name="a liar that says its machine is of another class",
+        before="there was no pool with several classes",
+        now="its lie is not paid, and it must earn its trust again",
+        cost="its execution, and the audits that it had passed",
+    )
+
+
+@pytest.mark.rule("2.19", "5.114")
+def test_a_liar_beside_one_of_its_class_is_faulted_whatever_the_others_run_on() -> None:
+    hosts = (IN_GVISOR, IN_GVISOR, MACHINE, IN_GVISOR, MACHINE)
+    parties = [Party(place, lies=not place, host=host) for place, host in enumerate(hosts)]
+    market = Market(*parties)
+    job = decided(market)
+    said, known = verdict_of(market, job.id), market.core.state.leases
+    assert [known[item].provider for item in said.faulted] == [next(iter(market.parties))]
+    repeats = [item for batch in job.batches if batch.is_repeat for item in batch.members]
+    kinds = {class_of(known[item]) for item in (*said.faulted, *repeats)}
+    assert len(repeats) >= 2 and len(kinds) == 1, "only members of its class repeat"
+    assert len({class_of(known[item]) for item in said.group}) == 2
+
+
+@pytest.mark.rule("2.19")
+def test_equal_results_of_two_classes_agree() -> None:
+    """A driver or a sandbox is no reason to doubt a result that others confirm."""
+    market = Market(Party(0, host=IN_GVISOR), Party(1), Party(2))
+    said = verdict_of(market, decided(market).id)
+    assert said.outcome is Outcome.ACCEPTED and len(said.group) == 2
+    assert not list(market.core.state.faults.items())
+
+
 @pytest.mark.rule("5.114")
 def test_a_coordinator_cannot_leave_the_confirmation_out(
     monkeypatch: pytest.MonkeyPatch, attack: Attack
 ) -> None:
     market = CoinFlips((0, 1, 0))
     with monkeypatch.context() as patch:
-        patch.setattr(confirmation, "missing", lambda found, result: 0)
+        patch.setattr(confirmation, "missing", lambda found, result, kind: 0)
         market.until_decided(market.order(0, 1))
     failed = [check.name for check in report_of(market.receipts[-1]).failures]
     assert failed == ["verdict:confirmed", "verdict:unconfirmed"]

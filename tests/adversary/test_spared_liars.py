@@ -33,7 +33,7 @@ def test_a_coordinator_cannot_spare_a_liar_whose_fault_is_confirmed(
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
     with monkeypatch.context() as patch:
         accept = verdicts._accept
-        patch.setattr(verdicts, "_accept", lambda *known: accept(*known[:3], []))
+        patch.setattr(verdicts, "_accept", lambda *known: accept(*known[:3], [], []))
         market.until_decided(market.order(0, 1))
     assert failures(market) == {"verdict:confirmed"}
     attack(

@@ -16,16 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench.market_providers import (
-    CPUS,
-    DOMAIN,
-    Party,
-    Providers,
-    digest,
-    now_seconds,
-    parties,
-    seal,
-)
+from bench.market_providers import DOMAIN, Party, Providers, digest, now_seconds, parties, seal
 from bench.market_setup import Crypto, Figures, Setup
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import events as ev
@@ -51,7 +42,7 @@ from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers
-from quorate_protocol.messages.classes import job_class
+from quorate_protocol.messages.classes import CPUS, job_class
 from quorate_protocol.messages.envelope import AnyEnvelope, signer
 from quorate_protocol.messages.signed import Heartbeat, Session, Voucher
 from quorate_protocol.rules import orders as orders_module

@@ -44,11 +44,12 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 from support.markets.waiting_jobs import NOBODY, UNSIGNED, waiting_job
 from support.messages import a_spec, blank
-from support.offers import a_slot, an_offer
+from support.offers import GPU_MACHINE, a_slot, an_offer
 
 GIB = 1 << 30
 NOW = UnixSeconds(1_800_000_000)
 CLASSES = 40
+MACHINES = [replace(GPU_MACHINE, driver=branch) for branch in ("535", "550", "570")]
 VRAM = [8, 12, 16, 24, 32, 40, 48, 80, 96, 141]
 CLAIMS_HELD = 1000
 
@@ -71,7 +72,7 @@ class Market:
         self.random = random.Random(seed)
         rules = Rules(DOMAIN, NOBODY, NOBODY, lambda _: UNSIGNED, MAINNET, Bps(0), 0, b"", ())
         self.core = CoordinatorCore(rules)
-        self.hosts = [
+        self.pools = [
             Pool(f"GPU {number}", "", Small(_gpus_of(number))) for number in range(CLASSES)
         ]
         weights = [1 / (1 + number) ** 0.9 for number in range(CLASSES)]
@@ -83,10 +84,10 @@ class Market:
                 owner = Address(index.to_bytes(20, "big"))
                 price = self.random.randrange(100_000, 4_000_000)
                 slot = a_slot(
-                    self.hosts[kind],
+                    self.pools[kind],
                     price,
                     1 + index % 2,
-                    gpu=f"GPU {kind}",
+                    host=MACHINES[index % len(MACHINES)],
                     vram_bytes=VRAM[kind % len(VRAM)] * GIB,
                     memory_bytes=64 * GIB << (kind % 3),
                 )
@@ -119,7 +120,7 @@ class Market:
         )
         image = f"registry.example/image@sha256:{number:064x}"
         spec = replace(a_spec(f"job-{number}"), image=image, resources=resources)
-        return waiting_job(spec, self.hosts[kind], Price(price), NOW, number)
+        return waiting_job(spec, self.pools[kind], Price(price), NOW, number)
 
     def context(self) -> StepContext:
         """A step's context."""

@@ -20,7 +20,6 @@ from quorate_protocol.codec.eip712 import Domain, struct_hash
 from quorate_protocol.codec.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import frames, job_spec
-from quorate_protocol.messages.classes import CPUS, determinism_class
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, Sign
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Reveal
@@ -36,7 +35,7 @@ from quorate_protocol.units import (
 )
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.process import gc_tuning
-from support.offers import MACHINE
+from support.offers import MACHINE, class_of
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 IMAGE = document_cid(b"image")
@@ -204,9 +203,8 @@ class _Fleet:
         self._send(party.address, frames.encode(frames.AcceptSent(accept)))
         output, salt = assignment.spec_hash, hash_tuple("salt", party.address, hashed)
         self.reveals[hashed] = Reveal(hashed, party.address, ExitStatus(0), output, salt)
-        class_id = _class_of(assignment.pool, spec.image)
         value = commitment(hashed, party.address, salt, result_digest(ExitStatus(0), output))
-        commit = Commit(hashed, class_id, value, output, Milliseconds(3_600), Round(0))
+        commit = Commit(hashed, class_of(spec), value, output, Milliseconds(3_600), Round(0))
         self.commits[self.sent] = frames.encode(frames.CommitSent(seal(DOMAIN, commit, party.sign)))
 
 
@@ -215,16 +213,6 @@ def _accepted_at(assignment: Assignment) -> UnixSeconds:
     of the clock, as the rounds of this benchmark's beacon are.
     """
     return UnixSeconds(max(now_seconds(), assignment.accept_by - MAINNET.accept_within))
-
-
-_CLASSES: dict[tuple[Hash32, str], Hash32] = {}
-
-
-def _class_of(pool: Hash32, image: str) -> Hash32:
-    key = (pool, image)
-    if key not in _CLASSES:
-        _CLASSES[key] = determinism_class(pool, job_spec.image_digest(image), CPUS.environment())
-    return _CLASSES[key]
 
 
 async def _play(count: int, is_signed: bool) -> None:

@@ -74,7 +74,7 @@ def opened(found: RequestFile) -> dict[Hash32, list[int]]:
 async def test_an_owner_joins_with_a_stake_slot_for_each_gpu_and_cpu_slot(tmp_path: Path) -> None:
     world = foreign_market()
     [gpus] = GPUS.classes
-    wanted = _wanted(config(tmp_path), CPUS, Sandbox.DOCKER_RUNC, GPUS)
+    wanted = _wanted(config(tmp_path), Sandbox.DOCKER_RUNC, GPUS)
     found = await joins(world, tmp_path, wanted)
     assert isinstance(found.requests[0].request, RegisterRequest)
     assert opened(found) == {CPUS.id(): [OPEN_MAX, 2], gpus.pool.id(): [8]}
@@ -104,6 +104,6 @@ def test_gpus_get_stake_slots_only_in_a_sandbox_that_can_run_their_jobs(tmp_path
         (Sandbox.BWRAP, False),
         (None, False),
     ):
-        found = _wanted(config(tmp_path), CPUS, sandbox, GPUS)
+        found = _wanted(config(tmp_path), sandbox, GPUS)
         assert found == (cpus | {gpus.pool.id(): 8} if has_gpus else cpus), sandbox
-    assert not _wanted(Config(home=tmp_path, coordinators=(), slots=0), CPUS, None, LaidOut((), ()))
+    assert not _wanted(Config(home=tmp_path, coordinators=(), slots=0), None, LaidOut((), ()))

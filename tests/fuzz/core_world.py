@@ -195,7 +195,7 @@ class World:
 
     def class_of(self, lease: Lease) -> Hash32:
         spec = self.core.state.jobs[lease.job_id].submission.spec
-        return class_of(lease.assignment.message.pool, spec)
+        return class_of(spec)
 
     def moves(self, lease: Lease, steps: str, lie: int, usage: int = 1) -> None:
         """Accept, Commit, Decline, Reveal of one execution in any order, each valid by itself."""

@@ -15,11 +15,12 @@ from quorate_attestation.provers.kernel_engine import KernelEngine
 from quorate_attestation.provers.prover import Prover
 from quorate_node.base.config import Settings
 from quorate_node.base.gpu_settings import GpuPrice
-from quorate_node.machine.gpu_slots import lay_out, pool_of
+from quorate_node.machine.gpu_slots import check_offerable, lay_out
 from quorate_node.machine.nvml_probe import NvmlProbe, uuids_of
 from quorate_protocol.messages.gpu_inventory import GpuDevice
 from quorate_protocol.units import Price
 from support.attestation.challenges import DOMAIN, challenge, finish, nonces, prove
+from support.offers import MACHINE
 
 pytestmark = pytest.mark.gpu
 LARGE = Parameters(
@@ -47,8 +48,7 @@ def test_the_inventory_of_this_machine_is_whole() -> None:
     model = model_of_driver_name(device.model)
     print(f"{device.model}: {model.name if model else 'not in the catalogue'}, {device}")
     if not device.is_mig_enabled:
-        pool_of(inventory, device).validate()
-        assert model is None or model.sm_count == device.sm_count
+        assert model is None or model.sm_count == check_offerable(device)
 
 
 def test_each_gpu_of_this_machine_is_in_one_run_slot() -> None:
@@ -56,8 +56,12 @@ def test_each_gpu_of_this_machine_is_in_one_run_slot() -> None:
     found = lay_out(
         inventory, Settings(("http://127.0.0.1",), gpu_prices=(GpuPrice(Price(1_000_000)),))
     )
+    for item in found.classes:
+        host = item.host(MACHINE)
+        host.validate(is_gpu=True)
+        print(f"{len(item.groups)} slots of {item.pool} on {host}")
+    print(found.problems)
     slots = [uuid for item in found.classes for group in item.groups for uuid in group]
-    print([(item.model, item.host, len(item.groups)) for item in found.classes], found.problems)
     assert slots and len(set(slots)) == len(slots) and set(slots) <= uuids_of(inventory)
 
 

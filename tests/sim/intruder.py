@@ -135,7 +135,7 @@ class Intruder:
     def commit_for(self, lease: Lease, is_right_class: bool) -> Commit:
         """A commit that the provider never made."""
         spec = self.world.coordinator.core.state.jobs[lease.job_id].submission.spec
-        right = class_of(lease.assignment.message.pool, spec, self.host_of(lease))
+        right = class_of(spec, self.host_of(lease), self.world.plan.pool)
         class_id = right if is_right_class else Hash32(b"\x07" * 32)
         return Commit(
             lease.assignment_hash,

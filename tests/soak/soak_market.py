@@ -24,8 +24,8 @@ from quorate_devnet.market.child_processes import ChildProcesses
 from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, PASSPHRASE, free_port
 from quorate_devnet.market.devnet import coordinator_up
 from quorate_devnet.market.genesis import Funds, JoiningProvider
-from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Hash32
 from quorate_runtime.chain import ChainClient, Rpc
@@ -157,7 +157,7 @@ class SoakMarket:
         info = json.loads(beacon["info"])
         agreed, pool = (
             BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"]),
-            detect_cpu_class().id(),
+            CPUS.id(),
         )
         newcomers = []
         for index in range(plan.providers):

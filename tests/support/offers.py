@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Ordered
 
 from quorate_attestation.catalogue import models
-from quorate_protocol.messages.classes import Host, Pool, determinism_class
+from quorate_protocol.messages.classes import CPUS, Host, Pool, determinism_class
 from quorate_protocol.messages.job_spec import JobSpec, image_digest
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.units import (
@@ -20,8 +20,6 @@ from quorate_protocol.values import replace
 
 GIB = 1 << 30
 INVENTORY = Hardware(64, 256 * GIB, 1 << 41).digest()
-
-
 MACHINE = Host("x86_64", "v3")
 GPU_MACHINE = Host("x86_64", "v3", "", "8.9", 142, "550")
 
@@ -32,6 +30,12 @@ def machine_of(pool: Pool) -> Host:
     if found is None or pool.mig_profile:
         return GPU_MACHINE if pool.is_gpu else MACHINE
     return replace(GPU_MACHINE, capability=found.compute_capability, sm_count=found.sm_count or 1)
+
+
+def class_of(spec: JobSpec, host: Host = MACHINE, pool: Pool = CPUS) -> Hash32:
+    """The determinism class of a job on such a machine."""
+    image, profile = image_digest(spec.image), spec.profile().digest()
+    return determinism_class(pool.id(), host.digest(), image, profile)
 
 
 def a_slot(
@@ -62,12 +66,6 @@ def a_slot(
         on_demand=Price(price),
         reserved=Price(0),
     )
-
-
-def class_of(pool: Hash32, spec: JobSpec, host: Host = MACHINE) -> Hash32:
-    """The determinism class of a job's execution."""
-    image, profile = image_digest(spec.image), spec.profile().digest()
-    return determinism_class(pool, host.digest(), image, profile)
 
 
 def an_offer(owner: Address, seq: int, expires: int, slots: Ordered[SlotOffer]) -> Offer:

@@ -81,13 +81,19 @@ class LaidOut:
 class _Unit:
     """What a job can use as one GPU: a whole GPU, or a partition of one."""
 
-    uuid: str
     model: str  # as it is called, with the profile of a partition
     whole: str  # the model of its GPU
-    vram_bytes: int
     place: int  # in the inventory's devices
     device: GpuDevice
-    partition: MigPartition | None
+    partition: MigPartition | None = None
+
+    @property
+    def uuid(self) -> str:
+        return (self.partition or self.device).uuid
+
+    @property
+    def vram_bytes(self) -> int:
+        return (self.partition or self.device).vram_bytes
 
 
 @dataclass(slots=True)
@@ -117,12 +123,12 @@ def _units(inventory: GpuInventory) -> list[_Unit]:
         model = model_of_driver_name(device.model)
         name = model.name if model else offered_gpu_name(device.model)
         if not device.is_mig_enabled:
-            found.append(_Unit(device.uuid, name, name, device.vram_bytes, place, device, None))
+            found.append(_Unit(name, name, place, device))
         for part in device.partitions:
             # Another name than the whole GPU's, so that a job that asks for the model gets all of
             # it.
             called = offered_gpu_name(f"{name} {part.profile}")
-            found.append(_Unit(part.uuid, called, name, part.vram_bytes, place, device, part))
+            found.append(_Unit(called, name, place, device, part))
     return found
 
 

@@ -127,8 +127,8 @@ class JuryService:
             await submit(events.Reexecuted(effect.case_id, digest))
 
     async def _digest_of_repeat(self, effect: effects.Reexecute, lease_id: str) -> Hash32:
-        """Zero if inputs or image cannot be fetched, or this machine is of another determinism
-        class than the results that differ: the vote is then void.
+        """Zero for a void vote: inputs or image cannot be fetched, or this machine is of another
+        determinism class than the results that differ.
         """
         spec = await self._fetched(effect, lease_id)
         if spec is None:

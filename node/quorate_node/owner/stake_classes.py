@@ -1,7 +1,7 @@
 """Remembers the pools in which this provider has ever opened stake slots.
 
-The chain lists slots by pool. A driver or a CPU that changed would otherwise hide the stake
-of the class before.
+The chain lists slots by pool. GPUs that are gone, or a change of how many a slot has, would
+otherwise hide the stake of the pool before.
 """
 
 from collections.abc import Iterable

@@ -18,6 +18,7 @@ from quorate_node.base.dates import date_text
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.owner.account_state import AccountState, stake_slots
 from quorate_node.owner.senders import owner_sender
+from quorate_node.owner.stake_classes import remembered
 from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32, usd
@@ -127,7 +128,7 @@ class StakeRelease:
     async def look(self) -> float:
         """Returns the seconds until the next look."""
         pool, wanted = self.cpu
-        account, classes = self.core.terms.provider, {pool}
+        account, classes = self.core.terms.provider, {pool, *remembered(self.home)}
         classes |= {slot.pool.id() for slot in self.core.terms.slots}
         slots: list[StakeSlot] = []
         for item in sorted(classes):

@@ -105,9 +105,7 @@ def _nearest(job: Job, plan: Plan) -> str:
 
 
 def _remedy(job: Job, code: Code) -> str:
-    classes = (
-        "`quorate pools` lists the classes on offer, `quorate offers` what their machines have"
-    )
+    classes = "`quorate pools` lists the pools on offer, `quorate offers` what their machines have"
     return classes if job.pool and code is Code.NO_OFFER else REMEDIES.get(code.value, "")
 
 

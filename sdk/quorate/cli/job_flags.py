@@ -83,7 +83,7 @@ class JobFlags(Struct, frozen=True):
     )
     output: Annotated[Path | None, Option("New directory for the output.", "--output -o")] = None
     pool: Annotated[
-        str, Option("Only this class of machines: a name or id from `quorate pools`.")
+        str, Option("Only this pool of machines: a name or id from `quorate pools`.")
     ] = ""
     attestation: Annotated[
         str, Option("L1: only a run slot whose GPU (or CPU) was challenged.")

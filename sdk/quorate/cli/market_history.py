@@ -15,7 +15,7 @@ from quorate_protocol.units import Amount, Price
 
 COLUMNS = [
     "START (UTC)",
-    "CLASS",
+    "POOL",
     "SLOTS",
     "PROVIDERS",
     "LOWEST",

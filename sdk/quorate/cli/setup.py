@@ -1,4 +1,4 @@
-"""Commands around runs: init, deposit, classes, exit-codes."""
+"""Commands around runs: init, deposit, pools, exit-codes."""
 
 import secrets
 from pathlib import Path
@@ -121,9 +121,7 @@ def deposit(
 
 
 def pools(ctx: typer.Context, json: JsonFlag = False) -> None:
-    """Lists the pools on offer: machines that give the same bytes, and the owners who decide
-    results there.
-    """
+    """Lists the pools on offer: GPU models or CPUs, and the owners who decide results there."""
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:

@@ -124,7 +124,7 @@ class Job:
     resources: `gpu`, `min_compute_capability`, `min_cuda`, `cpu`, `memory`, `disk` (output),
     `shm_size`, or a `Resources`.
 
-    pool: only this class of machines (`quorate pools`), by name or id; "" is any class with
+    pool: only this pool of machines (`quorate pools`), by name or id; "" is any pool with
     many established owners.
 
     attestation: "L1" asks for a run slot whose GPU (or CPU) verifiers have challenged; "" for any.

@@ -24,8 +24,8 @@ _OLD_CLASS = re.compile(r"(x86_64|aarch64|turing|ampere|ada|hopper|blackwell|cdn
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """One pool: owners with live offers in it, the machines on which they run jobs with the number
-    of owners of each, their number of slots, and the lowest price per hour.
+    """One pool: owners with live offers in it, their slots, and the lowest price per hour. `hosts`:
+    how many owners have each kind of machine.
     """
 
     id: Hash32
@@ -116,8 +116,8 @@ def _old(text: str, field: str) -> str:
 
 def _unknown(text: str, field: str) -> str:
     return (
-        f"{field}: {text[:80]!r} is not a pool; write cpu, or a model such as H100 SXM, 8x H100 "
-        "SXM or A100 SXM 80GB/3g.40gb; `quorate pools` lists those on offer"
+        f"{field}: {text[:80]!r} is not a pool; write cpu, or a model such as H100 SXM or 8x H100 "
+        "SXM; `quorate pools` lists those on offer"
     )
 
 

@@ -18,10 +18,9 @@ CPU_ARCHITECTURES = ("x86_64", "aarch64")
 CPU_LEVELS = ("v1", "v2", "v3", "v4", "armv8")
 GVISOR = "gvisor"  # a kernel of its own, with other results than the machine's
 SM_COUNT_MAX = 65_535
-MIG_PROFILE_MAX = 32
 GPU_NAME_MAX = 64
 GPU_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,63}")
-_MIG_PROFILE = re.compile(r"[a-z0-9.+]{0,32}")
+_MIG_PROFILE = re.compile(r"[a-z0-9.+-]{0,32}")
 _BRANCH = re.compile(r"[0-9]{1,6}")
 _CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 

@@ -70,13 +70,12 @@ async def test_apply_without_yes_and_without_a_terminal_submits_nothing(
 async def test_a_pool_is_listed_named_and_its_owners_are_shown_before_the_order(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
-    code, out, err = await call("classes", "--json")
+    code, out, err = await call("pools", "--json")
     assert code == 0, err
-    (row,) = json.loads(out)["classes"]
-    assert row["name"] == "x86_64/v3/AuthenticAMD" and row["owners"] == [
-        f"0x{owner.hex()}" for owner in fake.owners
-    ]
-    code, out, err = await call("classes")
+    (row,) = json.loads(out)["pools"]
+    assert row["name"] == "cpu" and row["hosts"] == {"x86_64-v3": len(fake.owners)}
+    assert row["owners"] == [f"0x{owner.hex()}" for owner in fake.owners]
+    code, out, err = await call("pools")
     assert code == 0 and row["name"] in out and "0x" + fake.owners[0].hex()[:12] in out
     code, _, err = await call("apply", "-f", job_file(tmp_path, pool=row["name"]))
     assert code == 8 and not fake.jobs and all(owner in err for owner in row["owners"])
@@ -218,22 +217,18 @@ async def test_an_order_that_cannot_be_signed_is_not_promised(
     assert code == 0 and json.loads(out)["openOrdersMicroUsd"] == 0, err
 
 
-async def test_a_class_without_offers_is_reported_by_name(
+async def test_a_pool_without_offers_is_reported_by_name(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
-    """Once the refusal named an id of 64 digits, and a command that shows no classes."""
-    for named in ("aarch64/armv8/ARM", "0x" + parse_pool("aarch64/armv8/ARM").hex()):
-        file = job_file(tmp_path, pool=named)
-        code, _, err = await call("apply", "-f", file, "-y")
-        assert code == 3 and not fake.jobs
-        assert "no live offer of pool aarch64/armv8/ARM fits (no-offer)" in err
-        assert "Next: `quorate pools` lists" in err
-        code, _, err = await call("plan", "-f", file)
-        assert code == 0 and "pool aarch64/armv8/ARM fits. Next: `quorate pools` lists" in err
-    gpu = "hopper/132/550"
-    code, _, err = await call("plan", "-f", job_file(tmp_path, pool=gpu))
-    assert code == 0 and f"no live offer of pool {gpu} fits" in err
-    identity = "0x" + parse_pool(gpu).hex()
+    """Once the refusal named an id of 64 digits, and a command that shows no pools."""
+    file = job_file(tmp_path, pool="8x H100 SXM")
+    code, _, err = await call("apply", "-f", file, "-y")
+    assert code == 3 and not fake.jobs
+    assert "no live offer of pool 8x H100 SXM fits (no-offer)" in err
+    assert "Next: `quorate pools` lists" in err
+    code, _, err = await call("plan", "-f", file)
+    assert code == 0 and "pool 8x H100 SXM fits. Next: `quorate pools` lists" in err
+    identity = "0x" + parse_pool("8x H100 SXM").hex()
     code, _, err = await call("plan", "-f", job_file(tmp_path, pool=identity))
     assert code == 0 and f"no live offer of pool {identity} fits" in err
 
@@ -384,20 +379,20 @@ async def test_an_offer_without_a_signature_is_shown_as_bad(call: Call, fake: Fa
     assert not any(check["chainChecked"] for check in checks)
 
 
-async def test_the_markets_past_is_shown_by_day_and_class(call: Call) -> None:
+async def test_the_markets_past_is_shown_by_day_and_pool(call: Call) -> None:
     code, out, err = await call("market", "--since", "3d")
     assert code == 0, err
     header, first, second = out.splitlines()
-    assert header.split()[2] == "CLASS" and "0x" + "05" * 32 in second
-    shown = ["x86_64/v3/AuthenticAMD", "5", "3", "0.10", "0.30", "0.40", "4", "2.25", "1"]
+    assert header.split()[2] == "POOL" and "0x" + "05" * 32 in second
+    shown = ["cpu", "5", "3", "0.10", "0.30", "0.40", "4", "2.25", "1"]
     assert first.split()[1:10] == shown
-    code, out, _ = await call("market", "--by", "hour", "--class", shown[0], "--json")
+    code, out, _ = await call("market", "--by", "hour", "--pool", shown[0], "--json")
     tree = json.loads(out)
     assert tree["by"] == "hour" and [item["jobs"] for item in tree["periods"]] == [4, 0]
     code, _, err = await call("market", "--since", "soon")
     assert code == 2 and "--since" in err
-    code, _, err = await call("market", "--class", "zx81")
-    assert code == 2 and "--class" in err
+    code, _, err = await call("market", "--pool", "x86_64/v3/AuthenticAMD")
+    assert code == 2 and "--pool" in err and "pools took their place" in err
 
 
 async def test_a_missing_input_is_reported_before_any_request(call: Call, fake: FakeMarket) -> None:

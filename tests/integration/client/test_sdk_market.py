@@ -50,7 +50,7 @@ async def test_a_client_that_names_a_pool_sees_its_owners_and_gets_no_other(
             notices
         )
         with pytest.raises(EvidenceError, match="pool is not the ordered one"):
-            await market.submit(job(pool="x86_64/v2/AuthenticAMD"))
+            await market.submit(job(pool="H100 SXM"))
     assert any("no provider offers it" in notice for notice in notices)
 
 

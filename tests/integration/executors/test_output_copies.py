@@ -15,6 +15,7 @@ from quorate_protocol.limits import DAY
 from quorate_protocol.units import ExitStatus, Hash32
 from quorate_protocol.values import replace
 from support.markets.provider_world import CPUS, make_spec
+from support.offers import MACHINE
 from support.virtual_clock import VirtualClock
 
 LEASE = "ab" * 32
@@ -25,9 +26,8 @@ SALT = Hash32(b"\x05" * 32)
 async def test_a_ciphertext_outlives_its_lease_and_is_not_served(tmp_path: Path) -> None:
     clock = VirtualClock()
     store = ContentStore(tmp_path / "store", 1 << 24, now=clock.now)
-    bench = JobRunner(
-        NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {CPUS.id(): CPUS}
-    )
+    executor, hosts = NoopExecutor(tmp_path / "noop", clock), {CPUS.id(): MACHINE}
+    bench = JobRunner(executor, store, tmp_path / "home", clock, hosts)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await bench.fetch(LEASE, spec, JobSources(), 5.0)
     await bench.start(LEASE, spec, CPUS.id())

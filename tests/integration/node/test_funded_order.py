@@ -92,7 +92,7 @@ async def test_owners_are_paid_by_what_they_show(market: Stage, is_by_hand: bool
         assert daemon.core is not None
         core, config = daemon.core, daemon.config
         async with market.fast():
-            order = await funded(market, core.terms.slots[0].host.id())
+            order = await funded(market, core.terms.slots[0].pool.id())
         # Fast blocks put chain time ahead, and a receipt over a minute ahead keeps a result closed.
         while (at := await chain_time(market)) > time.time() + 45:
             await asyncio.sleep(0.5)

@@ -65,7 +65,7 @@ def provider(market: Stage, probe: FadingProbe) -> tuple[ProviderDaemon, Recordi
 
 async def assign(market: Stage, daemon: ProviderDaemon, number: int) -> Hash32:
     assert daemon.core is not None
-    pool = daemon.core.terms.slots[1].host.id()
+    pool = daemon.core.terms.slots[1].pool.id()
     sent = market.coordinator.assignment(JOB, number, pool)
     await market.coordinator.send(sent)
     return market.coordinator.hash(sent.assignment.message)

@@ -13,7 +13,8 @@ from quorate_node.executors.job_runner import JobRunner
 from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.owner.jury import JuryService
 from quorate_protocol.limits import DEVNET, MAINNET, Limits
-from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.units import ZERO_HASH, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
 from support.http_server import on_loopback
@@ -27,15 +28,16 @@ from support.markets.provider_world import (
     make_spec,
     make_terms,
 )
+from support.offers import MACHINE, class_of
 
 CASE = case_names()[1]
 MIB = 1 << 20
 
 
-def juror(limits: Limits, spec_hash: Hash32) -> ProviderCore:
+def juror(limits: Limits, spec: JobSpec) -> ProviderCore:
     """Returns the core of a provider that was drawn as a juror of a case about the spec."""
     driver = Driver(ProviderCore(replace(make_terms(), limits=limits)))
-    driver.do(case_opened(spec_hash=spec_hash))
+    driver.do(case_opened(spec_hash=spec.digest(), class_id=class_of(spec)))
     driver.do(jury_drawn(PROVIDER))
     return driver.core
 
@@ -48,9 +50,8 @@ async def test_a_juror_asks_the_gateways_of_the_spec(tmp_path: Path, limits: Lim
     image, app = await origin.put(b"image", "client"), web.Application()
     add_gateway_routes(app, origin)
     clock, reported = SystemClock(), list[events.Event]()
-    runner = JobRunner(
-        NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {CPUS.id(): CPUS}
-    )
+    executor, hosts = NoopExecutor(tmp_path / "noop", clock), {CPUS.id(): MACHINE}
+    runner = JobRunner(executor, store, tmp_path / "home", clock, hosts)
 
     async def submit(event: events.Event) -> None:
         reported.append(event)
@@ -58,11 +59,11 @@ async def test_a_juror_asks_the_gateways_of_the_spec(tmp_path: Path, limits: Lim
     async with on_loopback(app) as url:
         spec = replace(make_spec(), image=str(image.cid), image_bytes=5, gateways=(url,))
         await store.put(spec.encode(), "me")
-        core = juror(limits, spec.digest())
+        core = juror(limits, spec)
         # the test uses no chain
         court = JuryService(core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
         soon = UnixSeconds(int(clock.now()) + 6)
-        again = effects.Reexecute(CASE, spec.digest(), CPUS.id(), soon)
+        again = effects.Reexecute(CASE, spec.digest(), CPUS.id(), class_of(spec), soon)
         await court.perform(again, submit)
     (event,) = reported
     assert isinstance(event, events.Reexecuted)

@@ -12,9 +12,10 @@ from quorate_node.cli.departure import Departure, JobsLeft, free_surplus, leave
 from quorate_node.cli.owner_desk import OwnerDesk, earnings, owner_desk
 from quorate_node.cli.withdrawal import FILE, withdraw
 from quorate_node.daemon import ProviderDaemon
-from quorate_node.owner import leaving
+from quorate_node.owner import leaving, stake_classes
 from quorate_node.owner.account_state import stake_slots
 from quorate_node.owner.senders import owner_lock
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.offer import WITHDRAWN
@@ -50,7 +51,7 @@ def with_slots(daemon: ProviderDaemon, slots: int) -> ProviderDaemon:
 
 def cpu_class(daemon: ProviderDaemon) -> Hash32:
     assert daemon.core is not None
-    return daemon.core.terms.slots[0].host.id()
+    return daemon.core.terms.slots[0].pool.id()
 
 
 async def opened(market: Stage, pool: Hash32) -> list[bool]:
@@ -142,6 +143,25 @@ async def test_stake_that_no_run_slot_uses_is_freed(market: Stage) -> None:
         found = await free_surplus(desk, JobsLeft(True))
         assert found.done == ("sent close slot (2 times)",), "of a class that is not offered now"
     assert not leaving.is_leaving(config.home)
+
+
+async def test_stake_in_an_old_host_class_is_freed(market: Stage) -> None:
+    """Pools took the place of host classes. The home remembers where it had staked."""
+    old, c = hash_tuple("cpu", "x86_64", "v3", "AuthenticAMD"), market.contracts
+    async with running(market, market.daemon(market.coordinator.url)) as daemon:
+        config, pool = daemon.config, cpu_class(daemon)
+    approval = c.token.approve(c.stakes.address, Amount(100 * USD))
+    await market.send(OWNER, "old", approval, c.stakes.open_slots(old, 1))
+    stake_classes.remember(config.home, [old])
+    async with owner_desk(config, market.keys(), SystemClock()) as desk, market.fast():
+        found = await free_surplus(desk, JobsLeft(True, offered={pool: 1}))
+        assert found.done == ("sent close slot",)
+        assert (await opened(market, old), await opened(market, pool)) == ([False], [True])
+        before = await tokens_of(market, OWNER.address)
+        await travel(market, DEVNET.unbond_after)
+        found = await free_surplus(desk, JobsLeft(True, offered={pool: 1}))
+        assert found.done == ("sent unbond slot",)
+    assert await tokens_of(market, OWNER.address) == before + 100 * USD
 
 
 async def test_stake_that_is_whole_is_not_topped_up(market: Stage) -> None:

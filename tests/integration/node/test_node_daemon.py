@@ -51,7 +51,7 @@ async def test_job_runs_from_offer_to_verdict(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url)) as daemon:
         assert daemon.core is not None
-        pool = daemon.core.terms.slots[0].host.id()
+        pool = daemon.core.terms.slots[0].pool.id()
         slot = await ask(market.client, market.contracts.stakes.slot(pool, 0))
         assert (slot.owner, slot.operator_key, slot.until_block) == (
             OWNER.address,

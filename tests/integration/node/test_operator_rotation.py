@@ -76,7 +76,7 @@ class Registry:
         """
         coordinator = self.market.coordinator
         assert daemon.core is not None
-        sent = coordinator.assignment(SPEC, number, daemon.core.terms.slots[0].host.id())
+        sent = coordinator.assignment(SPEC, number, daemon.core.terms.slots[0].pool.id())
         message = replace(
             sent.assignment.message,
             accept_by=UnixSeconds((await self.market.client.head()).time + 2),

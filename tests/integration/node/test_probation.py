@@ -34,7 +34,7 @@ async def leave_only(market: Stage, amount: Amount) -> None:
 
 async def open_slots(market: Stage, daemon: ProviderDaemon) -> int:
     assert daemon.core is not None
-    pool = daemon.core.terms.slots[0].host.id()
+    pool = daemon.core.terms.slots[0].pool.id()
     found = await stake_slots(market.client, market.contracts, OWNER.address, pool)
     return len(found)
 

@@ -10,8 +10,8 @@ from quorate_contracts.calls import ask
 from quorate_devnet.chain.accounts import dev_account
 from quorate_node.cli.owner_desk import owner_desk
 from quorate_node.cli.requesting import Wish, requests_for
-from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, UnixSeconds
 from quorate_runtime.clock import SystemClock
@@ -27,7 +27,7 @@ async def wished(market: Stage, wish: Wish, payout: Address | None = None) -> Re
     """What the owner signs, on a daemon's folder that never ran."""
     config, clock = market.daemon(market.coordinator.url).config, SystemClock()
     until = UnixSeconds((await market.client.head()).time + 3_600)
-    wanted = {detect_cpu_class(None).id(): 2}
+    wanted = {CPUS.id(): 2}
     async with owner_desk(config, market.keys(), clock) as desk:
         return await requests_for(desk, market.keys(), wish, wanted, payout, until, FEE)
 
@@ -36,7 +36,7 @@ async def wished(market: Stage, wish: Wish, payout: Address | None = None) -> Re
 async def test_a_relayer_registers_stakes_and_frees_for_an_owner_and_gets_its_fees(
     market: Stage, tmp_path: Path
 ) -> None:
-    c, pool, said = market.contracts, detect_cpu_class(None).id(), list[str]()
+    c, pool, said = market.contracts, CPUS.id(), list[str]()
     relay = Relay(market.client, c, RELAYER, said.append)
     with pytest.raises(Refused, match="no permits: first approve 202.00 USD"):
         await wished(market, Wish.JOIN)

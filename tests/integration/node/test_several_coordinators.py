@@ -68,7 +68,7 @@ async def test_two_coordinators_share_a_run_slot_and_one_may_come_later(market: 
             await market.coordinator.first(frames.AcceptSent)
             await until(lambda: True if newest_free(second) == 0 else None)
             assert daemon.core is not None
-            pool = daemon.core.terms.slots[0].host.id()
+            pool = daemon.core.terms.slots[0].pool.id()
             await second.send(second.assignment(SPEC, 1, pool))
             decline = (await second.first(frames.DeclineSent)).decline.message
             assert decline.reason is DeclineReason.BUSY and decline.start_by > decline.time

@@ -16,12 +16,12 @@ from quorate_node.base.config import Config, ExecutorKind, TransportChoice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_node.status.status import read_status
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.peer_ids import peer_id, peer_key
 from quorate_protocol.limits import USD
 from quorate_protocol.messages import offer_gossip
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.key_binding import sign_binding
 from quorate_protocol.messages.offer import OfferEnvelope
@@ -73,7 +73,7 @@ async def stake(stage: Stage) -> None:
         OWNER,
         contracts.token.mint(OWNER.address, money),
         contracts.token.approve(contracts.stakes.address, money),
-        contracts.stakes.open_slots(detect_cpu_class().id(), 1),
+        contracts.stakes.open_slots(CPUS.id(), 1),
     )
 
 
@@ -178,7 +178,7 @@ async def test_gossiped_offer_of_an_unconnected_provider_is_in_the_book_and_not_
 ) -> None:
     await stake(stage)
     async with running(a_service(stage)) as service, node_with_topic(stage, b"\x09" * 32) as node:
-        slot = a_slot(detect_cpu_class(), 100_000)
+        slot = a_slot(CPUS, 100_000)
         offer = an_offer(OWNER.address, 1, int(time.time()) + 600, (slot,))
         signed = seal(stage.deployment.domain(), offer.signed(), OPERATOR.sign)
         message = offer_gossip.encode(OfferGossip(OfferEnvelope(offer, signed)))

@@ -17,7 +17,7 @@ from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.beacon_rounds import Timing
-from quorate_protocol.messages.classes import CPUS, determinism_class
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.commitment import (
     assignment_id,
     commitment,
@@ -82,7 +82,7 @@ from quorate_protocol.units import (
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner
-from support.offers import MACHINE
+from support.offers import MACHINE, class_of
 
 STAKES = Address(b"\x11" * 20)
 FEE = Bps(500)
@@ -246,7 +246,7 @@ class FakeWork:
         await self.note(job, "committed", "execution 0", job.executions[0].commit)
         if not self.auto_finish:
             await job.hold.wait()
-        elif not (self.cheat.stale_round or self.cheat.wrong_class):
+        elif not self.cheat.stale_round:
             async with asyncio.timeout(10):
                 async with self.changed:
                     await self.changed.wait_for(lambda: job.witness is not None)
@@ -341,11 +341,10 @@ class FakeWork:
             sealed.write_bytes(raw)
         stat = await self.store.put(sealed, "providers", None)
         status = ExitStatus(self.cheat.exit_status)
-        host = Hash32(b"\x07" * 32) if self.cheat.wrong_class else MACHINE.digest()
         result = result_digest(status, output_digest)
         commit = Commit(
             hashed,
-            determinism_class(CPUS.id(), host, image_digest(spec.image), spec.profile().digest()),
+            ZERO_HASH if self.cheat.wrong_class else class_of(spec),
             commitment(hashed, self.owners[who], salt, result),
             stat.cid.digest if self.cheat.swap_ciphertext else cid.digest,
             USAGE_MS,
@@ -456,8 +455,9 @@ class FakeWork:
             beacon_key=bls.public_key(self.beacon_secret),
             timing=self.timing,
             coordinator_key=self.statement.address,
-            host=CPUS,
+            pool=CPUS,
             image=image_digest(job.submission.spec.image),
+            profile=job.submission.spec.profile().digest(),
             session=job.submission.session,
             order=job.submission.order,
             ack=job.ack,

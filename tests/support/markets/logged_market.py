@@ -47,7 +47,7 @@ def sixty_jobs() -> LoggedMarket:
     )
     deaf = list(market.parties.values())[2]
     for number in range(1, JOBS + 1):
-        deaf.is_deaf = number % 4 == 0
+        deaf.is_deaf = number % 3 == 0
         market.until_decided(market.order(number % 2, number))
     return market
 

@@ -64,6 +64,7 @@ IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 JOB = Hash32(b"\x44" * 32)
 ACCUSED = Address(b"\x99" * 20)
 POOL, CASE_SPEC = CPUS.id(), Hash32(b"\x01" * 32)
+CASE_CLASS = Hash32(b"\x02" * 32)
 
 
 def slots(count: int = 1) -> tuple[SlotOffer, ...]:
@@ -259,6 +260,7 @@ def case_opened(
     accused: Address = ACCUSED,
     pool: Hash32 = POOL,
     spec_hash: Hash32 = CASE_SPEC,
+    class_id: Hash32 = CASE_CLASS,
     max_duration: int = 0,
     pay: int = 0,
 ) -> events.ChainCaseOpened:
@@ -266,7 +268,7 @@ def case_opened(
     execution, case_id = case_names(number)
     duration = Seconds(max_duration)
     return events.ChainCaseOpened(
-        execution, case_id, accused, spec_hash, pool, duration, Amount(pay)
+        execution, case_id, accused, spec_hash, pool, class_id, duration, Amount(pay)
     )
 
 

@@ -120,9 +120,9 @@ class Party:
     is_mute: bool = False
     is_deaf: bool = False
     tale: int = 0
-    host: Host = MACHINE
     # how its runs end; 512 and 513 (killed) give the empty directory
     status: ExitStatus = ExitStatus(0)
+    host: Host = MACHINE  # what it says of its machine
     owner: Address = field(init=False)
     key: KeySigner = field(init=False)
     commits: dict[Hash32, Reveal] = field(default_factory=dict)
@@ -249,11 +249,10 @@ class Market:
         salt = hash_tuple("salt", party.owner, hashed)
         reveal = Reveal(hashed, party.owner, party.status, output, salt)
         party.commits[hashed] = reveal
-        class_id = class_of(assignment.pool, spec, party.host)
         value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
         commit = Commit(
             hashed,
-            class_id,
+            class_of(spec, party.host),
             value,
             sha256(salt + output),
             Milliseconds(self.ran_ms if self.claimed_ms is None else self.claimed_ms),
@@ -319,7 +318,8 @@ class Market:
     def accept(self, party: Party, hashed: Hash32, time: int = 0) -> None:
         """The provider accepts an Assignment."""
         at = UnixSeconds(time or self.at)
-        message = Accept(hashed, party.host.digest(), Seconds(0), Seconds(1), Seconds(0), at)
+        host = party.host.digest()
+        message = Accept(hashed, host, Seconds(0), Seconds(1), Seconds(0), at)
         self.send(ev.AcceptReceived(seal(DOMAIN, message, party.key.sign), party.key.address))
 
     def decline(

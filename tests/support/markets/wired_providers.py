@@ -236,10 +236,9 @@ class WiredProvider:
         salt = hash_tuple("salt", self.account, hashed)
         output, cid = await self._sealed(hashed, salt)
         self.reveals[hashed] = Reveal(hashed, self.account, ExitStatus(0), output, salt)
-        class_id = class_of(assignment.pool, spec)
         value = commitment(hashed, self.account, salt, result_digest(ExitStatus(0), output))
         ahead = Round(round_at(self.floor.place.beacon, int(time.time())) + 3)
-        commit = Commit(hashed, class_id, value, Hash32(cid.digest), self.usage, ahead)
+        commit = Commit(hashed, class_of(spec), value, Hash32(cid.digest), self.usage, ahead)
         await self._send(frames.CommitSent(seal(domain, commit, self.key.sign)))
 
     async def _sealed(self, hashed: Hash32, salt: Hash32) -> tuple[Hash32, Cid]:

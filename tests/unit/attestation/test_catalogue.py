@@ -14,8 +14,8 @@ from quorate_attestation.catalogue import (
     models_called,
     other_hardware,
 )
-from quorate_node.machine.gpu_slots import architecture_of
-from quorate_protocol.messages.classes import GPU_ARCHITECTURES
+from quorate_protocol.messages.classes import Pool
+from quorate_protocol.units import Small
 from support.gpu.recorded_inventories import NAMES, recorded
 
 
@@ -64,8 +64,7 @@ def test_rows_are_whole_and_names_are_unique() -> None:
     names = [model.name for model in models()]
     assert len(set(names)) == len(names)
     for model in models():
-        assert model.architecture in GPU_ARCHITECTURES
-        assert model.architecture == architecture_of(model.compute_capability)
+        Pool(model.name, "", Small(1)).validate()
         assert model.measured is None, "nobody has measured it"
         for driver_name in model.driver_names:
             assert model_of_driver_name(f"NVIDIA {driver_name}") == model

@@ -5,13 +5,13 @@ import itertools
 import pytest
 
 from quorate_attestation import gpu_match
-from quorate_attestation.catalogue import models
-from quorate_protocol.messages.classes import CPUS, GPU_ARCHITECTURES, Pool
+from quorate_attestation.catalogue import Model, models
+from quorate_protocol.messages.classes import CPUS, Host, Pool
 from quorate_protocol.messages.job_spec import GpuRequest
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.units import Small
 from quorate_protocol.values import replace
-from support.offers import a_slot
+from support.offers import GPU_MACHINE, MACHINE, a_slot
 
 GB = 10**9
 
@@ -31,13 +31,10 @@ def test_a_name_means_all_models_that_people_call_so(text: str, offered: set[str
     assert gpu_match.names_called(text) == offered
 
 
-def test_a_model_outside_the_catalogue_has_the_least_of_its_architecture() -> None:
-    assert gpu_match.capability_of("RTX 4090", "ada") == 89
-    assert gpu_match.capability_of("RTX 3090", "ampere") == 86, "not the least of its architecture"
-    assert gpu_match.capability_of("RTX 9999", "ada") == 89
-    assert gpu_match.capability_of("RTX 9999", "volta") == 0
-    known = [name for name in GPU_ARCHITECTURES if gpu_match.capability_of("", name)]
-    assert known == ["turing", "ampere", "ada", "hopper", "blackwell"], "AMD has no such number"
+def test_the_compute_capability_is_the_machines() -> None:
+    assert gpu_match.capability_of(GPU_MACHINE) == 89
+    assert gpu_match.capability_of(replace(GPU_MACHINE, capability="12.0")) == 120
+    assert gpu_match.capability_of(MACHINE) == 0
 
 
 def has_all(slot: SlotOffer, wanted: GpuRequest) -> bool:
@@ -47,18 +44,31 @@ def has_all(slot: SlotOffer, wanted: GpuRequest) -> bool:
         and wanted.count <= slot.pool.gpus
         and wanted.vram_bytes_min <= slot.vram_bytes
         and (not wanted.model or slot.gpu.lower() in gpu_match.names_called(wanted.model))
-        and wanted.compute_capability_min
-        <= gpu_match.capability_of(slot.gpu, slot.host.architecture)
+        and wanted.compute_capability_min <= gpu_match.capability_of(slot.host)
         and wanted.cuda_min <= slot.cuda
     )
 
 
+def host_of(model: Model) -> Host:
+    return replace(GPU_MACHINE, capability=model.compute_capability, sm_count=model.sm_count)
+
+
+@pytest.mark.rule("4.37")
+def test_other_drivers_share_a_pool_and_its_jobs() -> None:
+    """A class is no part of what a job asks for: jobs go to all machines of a pool."""
+    asked = GpuRequest(1, "L40S", 40 * GB, 89)
+    updated = replace(GPU_MACHINE, driver="570", architecture="aarch64", level="armv8")
+    slots = [a_slot(Pool("L40S", "", Small(1)), 1, host=host) for host in (GPU_MACHINE, updated)]
+    assert slots[0].host.digest() != slots[1].host.digest()
+    assert slots[0].pool == slots[1].pool
+    assert [gpu_match.shortfalls(slot, asked) for slot in slots] == [(), ()]
+
+
 @pytest.mark.rule("4.37")
 def test_shortfalls_are_empty_exactly_if_the_slot_has_all() -> None:
-    hosts = [Pool(model.name, "", Small(size)) for model in models()[::5] for size in (1, 4)]
     slots = [
-        a_slot(host, 1, gpu=model.name, vram_bytes=model.vram_bytes)
-        for host, model in itertools.product(hosts, models()[::7])
+        a_slot(Pool(item.name, "", Small(size)), 1, vram_bytes=item.vram_bytes, host=host_of(item))
+        for item, size in itertools.product(models()[::3], (1, 4))
     ]
     requests = [
         GpuRequest(*values)

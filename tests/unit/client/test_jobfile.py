@@ -39,7 +39,7 @@ working_dir: /outputs
 env: {{SEED: 42, MODE: on, RATE: 1.10, FLAG: true}}
 inputs: [{{path: scene.json}}, {{path: scene.json, mount: /inputs/other/name.json}}]
 outputs: out
-pool: hopper/132/550
+pool: H100 SXM
 attestation: L1
 determinism: vllm
 resources: {{gpu: "24GB..:2", cpu: 4, memory: 8GB.., disk: 1GiB, shm_size: 1GB,
@@ -112,10 +112,10 @@ IN_A_FILE = [  # what follows the image and the price
     ("inputs: [{path: a, cid: b, mount: /inputs/a}]\n", "give exactly one of cid and path"),
     ("inputs: [{path: a}, {path: b/a}]\n", "/inputs/a is given twice"),
     ("env: {LD_PRELOAD: x}\n", "LD_PRELOAD is reserved"),
-    ("pool: v100\n", "pool: 'v100' is not a pool; CPUs are x86_64"),
+    ("pool: hopper/132/550\n", "pool: hopper/132/550 is a host class, and pools took their"),
     ("determinism: tf\n", "determinism: 'tf' is not a profile; write one of none"),
     ("attestation: L2\n", "attestation: 'L2'; write L1"),
-    ("pool: 0x12\n", "pool: '0x12' is not a class id"),
+    ("pool: 0x12\n", "pool: '0x12' is not a pool's id"),
     ("name: Not Good\n", "job: name: 'Not Good' is no name; use lower-case"),
 ]
 AS_A_FILE = [

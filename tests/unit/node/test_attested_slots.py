@@ -19,8 +19,8 @@ from support.offers import a_slot
 from support.virtual_clock import VirtualClock
 
 PEER_KEY = Hash32(b"\x05" * 32)
-HOPPER = Pool("H100 SXM", "", Small(1))
-PAIR = replace(HOPPER, gpus=Small(2))
+H100 = Pool("H100 SXM", "", Small(1))
+PAIR = replace(H100, gpus=Small(2))
 MODEL = "H100 SXM"
 RECORD = Hash32(b"\x09" * 32)
 
@@ -29,28 +29,25 @@ RECORD = Hash32(b"\x09" * 32)
 def test_gpus_in_run_slots_and_the_cpu_are_claimed() -> None:
     inventory = recorded("eight-h100-sxm")
     uuids = tuple(device.uuid for device in inventory.devices)
-    offered = RunSlots(a_slot(HOPPER, 100_000, 2), ROOM, ((uuids[0],), (uuids[3],)))
+    offered = RunSlots(a_slot(H100, 100_000, 2), ROOM, ((uuids[0],), (uuids[3],)))
     found = claims_of_slots(lambda: gpu_terms(offered), inventory, PEER_KEY)
     assert [claim.uuid for claim in found] == [uuids[0], uuids[3], f"cpu-{PEER_KEY.hex()}"]
     assert [claim.model for claim in found] == [MODEL, MODEL, "cpu"]
     assert all(claim.parameters == standard_sizes(claim) for claim in found)
 
 
-def slots(*hosts: tuple[Pool, int]) -> tuple[SlotOffer, ...]:
-    return tuple(
-        replace(a_slot(host, 100_000, count), gpu=MODEL, vram_bytes=80 << 30)
-        for host, count in hosts
-    )
+def slots(*pools: tuple[Pool, int]) -> tuple[SlotOffer, ...]:
+    return tuple(a_slot(pool, 100_000, count, vram_bytes=80 << 30) for pool, count in pools)
 
 
 @pytest.mark.rule("10.20")
 @pytest.mark.parametrize(
     ("offered", "levels"),
     [
-        (slots((HOPPER, 4)), [1]),
-        (slots((HOPPER, 5)), [0]),
-        (slots((HOPPER, 2), (PAIR, 1)), [1, 1]),
-        (slots((HOPPER, 4), (PAIR, 2)), [0, 0]),  # one GPU cannot stand in two classes
+        (slots((H100, 4)), [1]),
+        (slots((H100, 5)), [0]),
+        (slots((H100, 2), (PAIR, 1)), [1, 1]),
+        (slots((H100, 4), (PAIR, 2)), [0, 0]),  # one GPU cannot stand in two pools
     ],
 )
 async def test_slots_name_records_that_cover_all_their_gpus(

@@ -29,8 +29,10 @@ from quorate_node.owner.court_follower import CourtFollower
 from quorate_node.owner.jury import JuryService
 from quorate_node.periodic import write_status
 from quorate_protocol.limits import DEVNET, MAINNET, Limits
+from quorate_protocol.messages.classes import GVISOR
 from quorate_protocol.messages.job_spec import Input as JobInput
-from quorate_protocol.messages.ports import EngineRefuses, Task
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.ports import Clock, EngineRefuses, Task
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Bps, ExitStatus, Hash32, Seconds, UnixSeconds
@@ -52,6 +54,7 @@ from support.markets.provider_world import (
     make_spec,
     make_terms,
 )
+from support.offers import MACHINE, class_of
 from support.virtual_clock import VirtualClock
 
 LEASE = "ab" * 32
@@ -72,7 +75,7 @@ def make_runner(folder: Path, store: ContentStore) -> JobRunner:
         store,
         folder / "home",
         SystemClock(),
-        {CPUS.id(): CPUS},
+        {CPUS.id(): MACHINE},
     )
 
 
@@ -176,9 +179,39 @@ async def test_a_juror_unpins_inputs_of_a_case_that_it_could_not_execute(
     # the test uses no chain
     court = JuryService(driver.core, runner, coordinators, None, None, None, None, SystemClock())  # type: ignore[arg-type]
     soon = UnixSeconds(int(SystemClock().now()) + 2)
-    await court.perform(effects.Reexecute(CASE, spec.digest(), CPUS.id(), soon), reported.submit)
+    await court.perform(repeat_of(spec, soon), reported.submit)
     assert reported.events == ([events.Reexecuted(CASE, ZERO_HASH)] if lacks == "an input" else [])
     assert await runner.pinned() == ()
+
+
+def repeat_of(
+    spec: JobSpec, give_up_at: UnixSeconds, class_id: Hash32 | None = None
+) -> effects.Reexecute:
+    return effects.Reexecute(CASE, spec.digest(), CPUS.id(), class_id or class_of(spec), give_up_at)
+
+
+def court_of(driver: Driver, runner: JobRunner, clock: Clock, spec: JobSpec) -> JuryService:
+    """A juror that has been drawn for a case about this job."""
+    driver.do(case_opened(spec_hash=spec.digest(), class_id=class_of(spec)))
+    driver.do(jury_drawn(PROVIDER))
+    # the test uses no chain
+    return JuryService(driver.core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
+
+
+@pytest.mark.rule("5.147")
+async def test_a_juror_of_another_determinism_class_votes_void(
+    tmp_path: Path, store: ContentStore
+) -> None:
+    """It executes nothing: what it finds would say nothing about the two results."""
+    runner, reported, clock = make_runner(tmp_path, store), Reported(), VirtualClock(GENESIS)
+    spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
+    await store.put(spec.encode(), "me")
+    court = court_of(Driver(ProviderCore(make_terms())), runner, clock, spec)
+    other = class_of(spec, replace(MACHINE, sandbox=GVISOR))
+    again = repeat_of(spec, UnixSeconds(GENESIS + 60), other)
+    await court.perform(again, reported.submit)
+    assert reported.events == [events.Reexecuted(CASE, ZERO_HASH)]
+    assert not await runner.executor.leases() and not await runner.pinned()
 
 
 class RefusingExecutor(NoopExecutor):
@@ -199,11 +232,8 @@ async def test_juror_whose_engine_refuses_tries_again_until_its_deadline(
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await store.put(spec.encode(), "me")
     driver = Driver(ProviderCore(make_terms()))
-    driver.do(case_opened(spec_hash=spec.digest()))
-    driver.do(jury_drawn(PROVIDER))
-    # the test uses no chain
-    court = JuryService(driver.core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
-    again = effects.Reexecute(CASE, spec.digest(), CPUS.id(), UnixSeconds(GENESIS + 60))
+    court = court_of(driver, runner, clock, spec)
+    again = repeat_of(spec, UnixSeconds(GENESIS + 60))
     with pytest.raises(Unavailable, match="no space left"):
         await court.perform(again, reported.submit)
     assert reported.events == []

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from quorate_contracts.money_texts import Currency
 from quorate_node.base import settings
-from quorate_node.base.config import Config, ExecutorKind
+from quorate_node.base.config import Config, ExecutorKind, cpu_level_of
 from quorate_node.base.gpu_settings import GpuPrice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.app import app
@@ -213,7 +213,7 @@ def test_check_works_before_init_and_gives_a_fix_for_each_failure(tmp_path: Path
     view = json.loads(text)
     names = {item["name"] for item in view["findings"]}
     assert code == EXIT_REFUSED and not view["good"]
-    assert {"provider", "machine", "pool", "engine"} <= names
+    assert {"provider", "machine", "host", "engine"} <= names
     assert all(item["fix"] for item in view["findings"] if not item["is_good"])
 
 
@@ -228,7 +228,7 @@ async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:
     assert refused.value.code is Code.UNSUPPORTED
 
 
-# --------------------------------------------------------------------------------------- pool
+# --------------------------------------------------------------------------------------- host
 
 
 @pytest.mark.rule("2.18")
@@ -248,9 +248,16 @@ def test_one_missing_cpu_flag_gives_the_level_below(flags: frozenset[str], level
     host.validate(is_gpu=False)
 
 
+def test_an_owner_may_name_a_lower_level_of_the_cpu() -> None:
+    assert [cpu_level_of(text, "cpuLevel") for text in ("", "v1", "v4")] == ["", "v1", "v4"]
+    for wrong in ("v5", "armv8", "x"):
+        with pytest.raises(Refused, match="write v1, v2, v3 or v4"):
+            cpu_level_of(wrong, "cpuLevel")
+
+
 @pytest.mark.rule("2.18")
-def test_cpu_class_comes_from_the_first_processor() -> None:
-    """ARM has one level."""
+def test_the_host_comes_from_the_first_processor() -> None:
+    """The vendor is no part of it, and ARM has one level."""
     text = (
         "processor\t: 0\nvendor_id\t: Weird\nmodel name\t: X\nflags\t\t: "
         + " ".join(V2_FLAGS)
@@ -467,7 +474,7 @@ def test_an_agent_holds_the_account_keys_until_it_is_locked(
     assert key_agent.agent_of(home / "keys") is None
 
 
-FOUR_GPUS = Pool("H100 SXM", "", Small(4))
+FOUR_GPUS = Pool("L40S", "", Small(4))
 
 
 def test_status_shows_the_price_per_gpu_hour_of_gpu_slots() -> None:
@@ -479,7 +486,7 @@ def test_status_shows_the_price_per_gpu_hour_of_gpu_slots() -> None:
     assert [slot_line(item) for item in tree["slots"]] == [
         "2/2 run slots free, at 0.10 USD per slot-hour",
         # Rounded up, so that nobody pays more than is shown.
-        "2/2 run slots of 4 x H100 free, at 10.000001 USD per slot-hour (2.500001 per GPU-hour)",
+        "2/2 run slots of 4 x L40S free, at 10.000001 USD per slot-hour (2.500001 per GPU-hour)",
     ]
 
 

@@ -25,10 +25,8 @@ from quorate_node.status.status import status_of
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.beacon_rounds import round_at, round_time
-from quorate_protocol.messages.classes import determinism_class
 from quorate_protocol.messages.commitment import check_opens, opens
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Decline
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import (
@@ -57,6 +55,7 @@ from support.markets.provider_world import (
     stop,
     verdict,
 )
+from support.offers import MACHINE, class_of
 
 ORDER = (Accepted, Fetching, Starting, Running, Publishing, Committed, Receipted, Revealed, Done)
 DUTY = {
@@ -267,10 +266,8 @@ def test_reveal_opens_the_commit() -> None:
     phase, held = driver.execution(lease).phase, driver.execution(lease)
     assert isinstance(phase, Committed) and opens(phase.commit, phase.reveal)
     assert check_opens(phase.commit, phase.reveal)
-    slot = driver.core.terms.slots[0]
-    assert phase.commit.class_id == determinism_class(
-        slot.pool.id(), image_digest(held.spec.image), slot.host.environment()
-    )
+    assert held.accept.host == MACHINE.digest()
+    assert phase.commit.class_id == class_of(held.spec)
     assert (phase.commit.usage_ms, phase.commit.encrypted_output) == (1500, b"\x66" * 32)
 
 

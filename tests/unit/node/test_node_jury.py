@@ -26,6 +26,7 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 from support.markets.provider_world import (
     ACCUSED,
+    CASE_CLASS,
     CASE_SPEC,
     COORDINATOR,
     CPUS,
@@ -37,6 +38,7 @@ from support.markets.provider_world import (
     jury_drawn,
     make_terms,
 )
+from support.offers import MACHINE
 
 EXECUTION, CASE = case_names()
 VOTE_BY = UnixSeconds(NOW + 60)
@@ -179,7 +181,7 @@ def test_restarted_juror_can_open_its_ballot() -> None:
 def test_events_of_the_court_become_events_of_the_core() -> None:
     places = (COORDINATOR, ACCUSED, OTHER, CPUS.id(), 1, BlockNumber(1), NOW, 1)
     filing = court.Filing(*places, 30, Amount(5), EXECUTION, *(ZERO_HASH,) * 3)
-    case = court.CaseOpened(EXECUTION, ACCUSED, filing, CASE_SPEC, ZERO_HASH, ZERO_HASH)
+    case = court.CaseOpened(EXECUTION, ACCUSED, filing, CASE_SPEC, ZERO_HASH, CASE_CLASS)
     told = translate(case)
     assert told == replace(case_opened(max_duration=30, pay=5), case_id=court_facts.case_id(filing))
     drawn = court.JuryDrawn(EXECUTION, (PROVIDER,), VOTE_BY)
@@ -224,6 +226,19 @@ def test_running_task_without_a_container_fails_after_a_restart(
         [held.assignment_hash] if is_lost else []
     )
     assert found.strays == ()
+
+
+@pytest.mark.rule("I6", "2.19")
+@pytest.mark.parametrize(("phase", "lapses"), [(Starting, True), (Publishing, False)])
+def test_a_lease_that_has_not_begun_lapses_if_the_class_changed(phase: type, lapses: bool) -> None:
+    """Its Accept named the class before. What ran before the driver was updated is published."""
+    driver = Driver(ProviderCore(make_terms()))
+    held = driver.advance(driver.assign(), phase)
+    slots = driver.core.terms.classes[0]
+    updated = replace(slots, offer=replace(slots.offer, host=replace(MACHINE, level="v4")))
+    terms = replace(driver.core.terms, classes=(updated,))
+    found = reconcile(driver.core.live(), (), {}, terms)
+    assert [event.assignment_hash for event in found.failures] == [held.assignment_hash] * lapses
 
 
 def test_containers_that_no_lease_needs_are_strays() -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from quorate_node.market.p2p_transport import OfferPublisher
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages import offer_gossip
-from quorate_protocol.messages.classes import CPUS
+from quorate_protocol.messages.classes import CPUS, Pool
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.ports import Verdict
@@ -29,10 +29,8 @@ def offer(seq: int) -> OfferEnvelope:
 
 def attested_offer(seq: int, records: tuple[Hash32, ...]) -> OfferEnvelope:
     slots = tuple(
-        replace(
-            a_slot(replace(CPUS, level=level), 100_000), attestation_level=Small(1), record=record
-        )
-        for level, record in zip(("v3", "v4"), records, strict=False)
+        replace(a_slot(pool, 100_000), attestation_level=Small(1), record=record)
+        for pool, record in zip((CPUS, Pool("L40S", "", Small(1))), records, strict=False)
     )
     made = an_offer(OPERATOR.address, seq, 1_700_000_900, slots)
     return OfferEnvelope(made, seal(DOMAIN, made.signed(), OPERATOR.sign))

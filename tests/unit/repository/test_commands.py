@@ -150,7 +150,7 @@ def test_every_message_has_at_most_25_words() -> None:
 
 CID = "bafkreig5lkvyutsjj3bd6njovcitvugpprjdlrhxdwkco4md6rvphse7rm"
 HOMELESS = (
-    *("ps", "logs x", "events x", "describe x", "get x", "offers", "classes", "market", "balance"),
+    *("ps", "logs x", "events x", "describe x", "get x", "offers", "pools", "market", "balance"),
     *("spend", "lock", "data ls", f"data stat {CID}", f"data pin {CID}", "data gc", "data serve"),
     *("node check", "node health", "node status", "node pause", "node price 1", "node withdraw"),
     *("node leave", "node rotate", "node up", "coordinator health", "coordinator status"),

@@ -27,7 +27,7 @@ SETTINGS = Config(
         ("eight-h100-sxm", 8, Pool("H100 SXM", "", Small(8)), ("9.0", 132, "550")),
         ("four-rtx-4090", 1, Pool("RTX 4090", "", Small(1)), ("8.9", 128, "570")),
         ("one-t4", 1, Pool("T4", "", Small(1)), ("7.5", 40, "525")),
-        ("a100-mig", 1, Pool("A100 SXM 40GB", "1g.10gb", Small(1)), ("8.0", 14, "535")),
+        ("a100-mig", 1, Pool("A100 PCIe 80GB", "1g.10gb", Small(1)), ("8.0", 14, "535")),
     ],
 )
 def test_a_slot_is_of_the_pool_and_the_host_of_its_gpus(

@@ -24,12 +24,12 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, UnixSeconds
 from quorate_protocol.values import replace
 from support.gpu.recorded_inventories import NAMES, RecordedProbe, recorded
-from support.markets.provider_world import CPUS, make_terms
-from support.offers import an_offer
+from support.markets.provider_world import make_terms
+from support.offers import MACHINE, an_offer
 
 GIB = 1 << 30
 PRICED = (GpuPrice(Price(1_000_000)),)
-MACHINE = Hardware(64, 1000 * GIB, 1 << 41)
+HARDWARE = Hardware(64, 1000 * GIB, 1 << 41)
 
 
 CONFIG = Config(home=Path("/"), coordinators=("http://127.0.0.1",), slots=2, gpu_prices=PRICED)
@@ -41,13 +41,13 @@ def laid(name: str, *texts: str, prices: tuple[GpuPrice, ...] = PRICED) -> LaidO
 
 
 def divided(name: str, slots: int, *texts: str) -> tuple[RunSlots, ...]:
-    return divide(replace(CONFIG, slots=slots), MACHINE, CPUS, laid(name, *texts).classes)
+    return divide(replace(CONFIG, slots=slots), HARDWARE, MACHINE, laid(name, *texts).classes)
 
 
 def test_each_gpu_is_a_slot_unless_the_owner_says_otherwise() -> None:
     [one] = laid("eight-h100-sxm").classes
     assert len(one.groups) == 8 and one.pool.gpus == 1 and one.price == 1_000_000
-    assert one.model == "H100 SXM" and len({uuid for [uuid] in one.groups}) == 8
+    assert one.pool.gpu == "H100 SXM" and len({uuid for [uuid] in one.groups}) == 8
     assert laid("eight-h100-sxm", "none") == LaidOut((), ())
 
 
@@ -82,7 +82,7 @@ def test_partitions_are_slots_of_their_own_and_the_whole_gpu_is_none() -> None:
     found = laid("a100-mig").classes
     uuids = {uuid for item in found for group in item.groups for uuid in group}
     assert uuids == {whole.uuid, *(part.uuid for part in split.partitions)}
-    names = {item.model for item in found}
+    names = {str(item.pool) for item in found}
     assert len(names) == len(found), "a partition has another name than the whole GPU"
     [pair] = laid("a100-mig", "2").problems or [""]
     assert "2x" not in pair and not laid("a100-mig", "2").classes, "one whole GPU makes no pair"
@@ -124,7 +124,7 @@ def test_cpu_slots_get_what_gpu_slots_leave() -> None:
     assert gpu.resources.cpu_millis == 2 * part and len(gpu.groups) == 2
     assert cpu.resources.cpu_millis == (64_000 - 4 * part) // 2
     room = sum(item.resources.memory_bytes * item.offer.count for item in (cpu, gpu))
-    assert 0.89 * MACHINE.memory_bytes < room <= 0.9 * MACHINE.memory_bytes
+    assert 0.89 * HARDWARE.memory_bytes < room <= 0.9 * HARDWARE.memory_bytes
     [alone] = divided("four-rtx-4090", 0)
     assert alone.resources.cpu_millis == 16_000, "all cores are for GPU slots"
     with pytest.raises(Refused, match="--gpu-price"):
@@ -132,23 +132,33 @@ def test_cpu_slots_get_what_gpu_slots_leave() -> None:
 
 
 def partitioned(count: int) -> GpuInventory:
-    """A machine whose A100s have partitions of as many classes."""
+    """A machine whose A100s have partitions of as many pools."""
     device = recorded("a100-mig").devices[0]
+    part = device.partitions[0]
     devices = tuple(
         replace(
             device,
             uuid=f"GPU-{number}",
-            partitions=(replace(device.partitions[0], uuid=f"MIG-{number}", sm_count=number + 14),),
+            partitions=(replace(part, uuid=f"MIG-{number}", profile=f"{number + 1}g.10gb"),),
         )
         for number in range(count)
     )
     return replace(recorded("a100-mig"), devices=devices, paths=())
 
 
-@pytest.mark.parametrize(("images", "classes"), [(0, 6), (5, 5), (IMAGES_MAX, 3)])
-def test_more_classes_than_an_offer_can_hold_are_named(images: int, classes: int) -> None:
+@pytest.mark.parametrize(("images", "pools"), [(0, 5), (5, 5), (IMAGES_MAX, 3)])
+def test_more_pools_than_an_offer_can_hold_are_named(images: int, pools: int) -> None:
     found = lay_out(partitioned(8), replace(CONFIG, images=image_names(images)))
-    assert len(found.classes) == classes and "a second provider" in found.problems[0]
+    assert len(found.classes) == pools and "a second provider" in found.problems[0]
+
+
+def test_unequal_gpus_are_not_offered_in_one_pool() -> None:
+    """An offer says one compute capability and one count of SMs for all slots of a pool."""
+    inventory = recorded("four-rtx-4090")
+    odd = replace(inventory.devices[3], sm_count=inventory.devices[3].sm_count - 2)
+    found = lay_out(replace(inventory, devices=(*inventory.devices[:3], odd)), CONFIG)
+    assert [len(item.groups) for item in found.classes] == [3]
+    assert "with equal GPUs; run a second provider" in found.problems[0]
 
 
 def test_options_are_read_and_bad_ones_name_the_form() -> None:
@@ -249,7 +259,7 @@ def test_whatever_the_owner_wants_the_slots_can_be_offered_and_share_no_gpu(
         public_url="u" * url_characters,
     )
     found = lay_out(inventory, config)
-    classes = divide(config, MACHINE, CPUS, found.classes)
+    classes = divide(config, HARDWARE, MACHINE, found.classes)
     terms = replace(make_terms(), classes=classes)
     terms.check_gpus()
     names = {device.uuid: device.model for device in inventory.devices}
