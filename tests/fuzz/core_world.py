@@ -67,7 +67,7 @@ from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import COORDINATOR, DOMAIN, GENESIS, RULES
 from support.messages import an_order
-from support.offers import MACHINE, a_slot, an_offer, class_of
+from support.offers import a_slot, an_offer, class_of, machine_of
 
 HOSTS = (
     CPUS,
@@ -195,7 +195,11 @@ class World:
 
     def class_of(self, lease: Lease) -> Hash32:
         spec = self.core.state.jobs[lease.job_id].submission.spec
-        return class_of(spec)
+        pool = self.pool_of(lease)
+        return class_of(spec, machine_of(pool), pool)
+
+    def pool_of(self, lease: Lease) -> Pool:
+        return next(item for item in HOSTS if item.id() == lease.assignment.message.pool)
 
     def moves(self, lease: Lease, steps: str, lie: int, usage: int = 1) -> None:
         """Accept, Commit, Decline, Reveal of one execution in any order, each valid by itself."""
@@ -215,9 +219,8 @@ class World:
             Milliseconds(usage),
             Round(0),
         )
-        accept = Accept(
-            lease.assignment_hash, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at
-        )
+        host = machine_of(self.pool_of(lease)).digest()
+        accept = Accept(lease.assignment_hash, host, Seconds(0), Seconds(1), Seconds(0), at)
         decline = Decline(lease.assignment_hash, DeclineReason.BUSY, UnixSeconds(self.at + 1), at)
         made: dict[str, ev.Event] = {
             "a": ev.AcceptReceived(seal(DOMAIN, accept, owner.key.sign), owner.key.address),

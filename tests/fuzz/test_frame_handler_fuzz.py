@@ -35,7 +35,7 @@ from quorate_runtime.keys.crypto import new_secret
 from support.fuzz_properties import COUNTS, codec_inputs
 from support.journal.memory_journal import MemoryDisk, MemoryJournal
 from support.memory_archive import MemoryArchive
-from support.offers import MACHINE
+from support.offers import machine_of
 from support.value_strategies import values_of
 from support.virtual_clock import VirtualClock
 
@@ -63,9 +63,8 @@ class HandlerSetup:
     async def commit(self, lease: leases.Lease, owner: Owner, digest: Hash32) -> None:
         """Accepts, and commits to a ciphertext."""
         at = UnixSeconds(self.world.at)
-        accept = Accept(
-            lease.assignment_hash, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at
-        )
+        host = machine_of(self.world.pool_of(lease)).digest()
+        accept = Accept(lease.assignment_hash, host, Seconds(0), Seconds(1), Seconds(0), at)
         await self.frame_handler(
             "0x" + owner.address.hex(),
             frames_module.encode(frames_module.AcceptSent(seal(DOMAIN, accept, owner.key.sign))),

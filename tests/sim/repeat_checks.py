@@ -1,5 +1,4 @@
-"""What a receipt says of repeats: two members of the accepted group execute again before a fault,
-in the determinism class of the execution with the other result.
+"""What a receipt says of repeats: before a fault, two members of its class execute again.
 
 Written from PROTOCOL §5 Faults alone.
 """

@@ -155,8 +155,9 @@ def test_more_pools_than_an_offer_can_hold_are_named(images: int, pools: int) ->
 def test_unequal_gpus_are_not_offered_in_one_pool() -> None:
     """An offer says one compute capability and one count of SMs for all slots of a pool."""
     inventory = recorded("four-rtx-4090")
-    odd = replace(inventory.devices[3], sm_count=inventory.devices[3].sm_count - 2)
-    found = lay_out(replace(inventory, devices=(*inventory.devices[:3], odd)), CONFIG)
+    unknown = [replace(device, model="Some GPU") for device in inventory.devices]
+    odd = replace(unknown[3], sm_count=unknown[3].sm_count - 2)
+    found = lay_out(replace(inventory, devices=(*unknown[:3], odd)), CONFIG)
     assert [len(item.groups) for item in found.classes] == [3]
     assert "with equal GPUs; run a second provider" in found.problems[0]
 
