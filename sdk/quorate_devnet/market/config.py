@@ -19,7 +19,7 @@ from typing import Annotated, TypeVar
 
 from msgspec import Struct
 
-from quorate_node.base.config import AttestationChoice, ExecutorKind, TransportChoice
+from quorate_node.base.config import AttestationChoice, ExecutorKind, TransportChoice, cpu_level_of
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
 from quorate_runtime.files import FOLDER_MODE, private_folder, write_atomic
@@ -106,6 +106,10 @@ def _gateways(texts: Sequence[str], flag: str) -> tuple[str, ...]:
     return tuple(web_url(flag, text, "http://127.0.0.1:8080") for text in texts)
 
 
+def _levels(texts: Sequence[str], flag: str) -> tuple[str, ...]:
+    return tuple(cpu_level_of(text, flag) for text in texts)
+
+
 class DevnetConfig(Struct, frozen=True):
     """Settings of one devnet, of which some are flags of `quorate devnet up`.
 
@@ -155,6 +159,15 @@ class DevnetConfig(Struct, frozen=True):
         ),
     ] = ()
     attestation: AttestationChoice = AttestationChoice.NONE  # of all providers
+    cpu_levels: Annotated[
+        tuple[str, ...],
+        Option(
+            "x86-64 level of the providers in turn, such as v3: several give several determinism "
+            "classes. Repeatable.",
+            "--cpu-level",
+            read=_levels,
+        ),
+    ] = ()
     # For tests: a file `provider-0` in it names the crash point of that child.
     crash_folder: Path | None = None
 
@@ -171,6 +184,10 @@ class DevnetConfig(Struct, frozen=True):
             raise ValueError(
                 "there can be at most as many liars as providers, and 1 to 16 run slots each"
             )
+
+    def cpu_level(self, provider: int) -> str:
+        """The level at which a provider runs jobs; "" is its machine's."""
+        return self.cpu_levels[provider % len(self.cpu_levels)] if self.cpu_levels else ""
 
     def arming(self, name: str) -> dict[str, str]:
         """Returns the environment with which the coordinator or a provider finds its own crash

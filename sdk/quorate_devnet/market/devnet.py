@@ -371,6 +371,9 @@ class _Startup:
                 store_bytes=STORE_BYTES_MIN,
                 ipfs_gateways=config.ipfs_gateways,
                 attestation=config.attestation,
+                cpu_level=config.cpu_levels[index % len(config.cpu_levels)]
+                if config.cpu_levels
+                else "",
                 chain_url=chain_url,
             )
             provider_settings.write(config.provider_home(index), settings)
