@@ -31,7 +31,7 @@ def market_of(*parties: Party) -> Market:
     return market
 
 
-@pytest.mark.rule("5.158", "5.54")
+@pytest.mark.rule("5.162", "5.54")
 def test_who_is_alone_in_its_class_is_outvoted_and_at_no_fault() -> None:
     rare = Party(0, lies=True, host=OTHER)
     market = market_of(rare, *[Party(number) for number in range(1, 6)])
@@ -63,7 +63,7 @@ def test_in_a_class_of_the_group_another_result_is_a_fault_by_two_repeats_there(
     assert not failures(market.receipt())
 
 
-@pytest.mark.rule("5.114", "5.158")
+@pytest.mark.rule("5.114", "5.162")
 def test_a_fault_that_one_of_its_class_confirms_stays_unconfirmed() -> None:
     """One owner that names another's class cannot make its honest result a fault."""
     honest, false = Party(0, lies=True, host=OTHER), Party(1, host=OTHER)
