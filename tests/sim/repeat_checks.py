@@ -6,7 +6,8 @@ Written from PROTOCOL §5 Faults alone.
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
-from quorate_protocol.units import Address, Hash32, Label, Outcome, UnixSeconds
+from quorate_protocol.units import Address, Comparator, Hash32, Label, Outcome, UnixSeconds
+from sim import workload
 from sim.parties import DOMAIN
 
 
@@ -43,6 +44,11 @@ def is_confirmed(body: Receipt) -> bool:
     return sum(before == again and again in agreed for _, before, again in _pairs(body)) == 2
 
 
+def is_exact(body: Receipt) -> bool:
+    """Whether another result is a fault."""
+    return body.compare.comparator is Comparator.EXACT
+
+
 def check_members(body: Receipt) -> None:
     """I9: those who repeat are of one result, and another result was revealed. I5: nobody is
     faulted for another result without two repeats, or where two owners contradicted themselves.
@@ -58,6 +64,10 @@ def check_members(body: Receipt) -> None:
         "I5: a result counts although two that gave it gave another one too"
     )
     told = [item for item in body.executions if _hash(item) in verdict.faulted]
+    if not is_exact(body):
+        assert not repeats_of(body) and not any(item.reveal for item in told), (
+            "I5: somebody is asked to repeat, or is at fault, for a result within no tolerance"
+        )
     assert is_confirmed(body) or not any(item.reveal for item in told), (
         "I5: a fault that nobody confirmed"
     )
@@ -82,7 +92,7 @@ class Images:
         outside = [
             _hash(item)
             for item in body.executions
-            if group and item.reveal and _result(item) not in group
+            if group and item.reveal and _result(item) not in group and is_exact(body)
         ]
         assert was_asked or not outside, "I5: nobody was asked to confirm another result"
         if is_confirmed(body) and not (since and verdict.time < since + self.seconds):
@@ -115,4 +125,4 @@ def _owner(item: ExecutionEvidence) -> Address:
 def _result(item: ExecutionEvidence) -> Hash32 | None:
     if item.reveal is None:
         return None
-    return result_digest(item.reveal.exit_status, item.reveal.output_digest)
+    return result_digest(item.reveal.exit_status, workload.plain(item.reveal.output_digest))

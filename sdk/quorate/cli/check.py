@@ -25,8 +25,10 @@ from quorate.job.packing import pack
 from quorate.job.sweep import element_job, elements
 from quorate.programs.job_preparation import JobPreparation
 from quorate.programs.local_check import LocalCheck, LocalRun, check_locally
-from quorate_content.comparators.report import DIFFERENT, PPB_ONE, Difference
+from quorate_content.comparators.report import DIFFERENT, PPB_ONE, Difference, Report
+from quorate_protocol.messages.job_spec import Compare
 from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.rules.agreement import PPB_OF_PPM
 from quorate_protocol.units import Comparator
 from quorate_runtime.process.settings_flags import with_flags
 
@@ -74,9 +76,16 @@ async def _check(job: Job, kept: Path | None, is_json: bool) -> None:
         async with AsyncExitStack() as stack:
             packed = await _packed(job, folder, stack)
             found = await check_locally(packed, folder, note)
-        apart = () if found.is_equal else await _distances(found)
+        compare = packed.spec.compare
+        report = None if found.is_equal else await _compared(found, compare)
+        apart = tuple(it for it in report.differences if it.ppb < DIFFERENT) if report else ()
         if kept is not None:
             await asyncio.to_thread(_keep, found, kept)
+        if report is not None and _agrees(found, report, compare) and not is_json:
+            typer.echo(
+                f"agree: both results are {report.ppb / PPB_ONE:.1e} apart, within tolerance"
+            )
+            return note(LIMIT)
         _report(found, apart, is_json)
     finally:
         await asyncio.to_thread(_delete, folder)
@@ -94,18 +103,27 @@ async def _packed(job: Job, folder: Path, stack: AsyncExitStack) -> Any:
     return await asyncio.to_thread(pack, prepared, {})
 
 
-async def _distances(found: LocalCheck) -> tuple[Difference, ...]:
-    """How far files that differ are apart as numbers; without those that cannot be read so."""
+async def _compared(found: LocalCheck, compare: Compare) -> Report | None:
+    """How far files that differ are apart, as numbers under `exact`; None if that is not known."""
     from quorate_content.comparators.worker import compare_apart  # numpy, which clients may lack
 
+    is_exact = compare.comparator is Comparator.EXACT
+    comparator = Comparator.NUMERIC if is_exact else compare.comparator
     try:
-        report = await compare_apart(
-            found.first.output, found.second.output, Comparator.NUMERIC, ("*",)
+        return await compare_apart(
+            found.first.output, found.second.output, comparator, compare.include
         )
     except (Refused, Unavailable) as error:
-        note(f"how far numbers are apart is not known: {error}")
-        return ()
-    return tuple(item for item in report.differences if item.ppb < DIFFERENT)
+        note(f"how far the results are apart is not known: {error}")
+        return None
+
+
+def _agrees(found: LocalCheck, report: Report, compare: Compare) -> bool:
+    return (
+        compare.comparator is not Comparator.EXACT
+        and found.first.exit_status == found.second.exit_status == 0
+        and report.ppb <= compare.tolerance_ppm * PPB_OF_PPM
+    )
 
 
 def _report(found: LocalCheck, apart: tuple[Difference, ...], is_json: bool) -> None:

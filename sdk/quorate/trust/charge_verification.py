@@ -150,6 +150,10 @@ def _check_spec(known: OwnRecord, found: Receipt) -> None:
         found.image == image_digest(known.spec.image),
         "receipt: its image is not the one of our spec",
     )
+    _require(
+        found.compare == known.spec.compare,
+        "receipt: it compares results in another way than our spec",
+    )
 
 
 def _group(found: Receipt) -> list[ExecutionEvidence]:

@@ -74,9 +74,9 @@ def of_spec(body: Receipt, data: bytes) -> tuple[Check, ...]:
         body.image == job_spec.image_digest(spec.image)
         and order.max_duration == spec.max_duration
         and order.input_root == job_spec.input_root(spec)
-        and order.comparator is spec.compare.comparator
+        and body.compare == spec.compare
     )
-    return (Check("spec", good, "image, inputs, duration and comparator are the spec's"),)
+    return (Check("spec", good, "image, inputs, duration and way of comparing are the spec's"),)
 
 
 def read(path: Path, bytes_max: int = RECEIPT_BYTES_MAX) -> bytes:

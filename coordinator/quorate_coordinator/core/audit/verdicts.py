@@ -62,6 +62,7 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
             order, job.ack.message.fee_bps, ledger.ran(context, job, members)
         ),
         _is_audit_wanted(job),
+        ledger.agreement_of(context, job),
     )
     match decision:
         case verdicts.More(count):
@@ -100,6 +101,8 @@ def _confirm(
     """
     members, result = committed_leases(context, job), leases.result_of(group[0])
     wrong = [lease for lease in members if leases.result_of(lease) not in (None, result)]
+    if not job.is_exact:
+        wrong = []  # nobody is at fault for a result outside a client's tolerance
     missing = confirmation.missing(found, result) if wrong else 0
     if missing:
         begun = repeats.begin(context, job, group, missing)
