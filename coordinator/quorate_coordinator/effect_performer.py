@@ -48,6 +48,7 @@ class EffectPerformer:
     clock: Clock
     archive_writer: Callable[[effects.ArchiveRuns | effects.AppendSummary], Awaitable[None]]
     submit: Callable[[ev.Event], Awaitable[object]]
+    compare: Callable[[effects.CompareOutputs], Awaitable[None]]
     # One case at a time looks for its money and opens: two would count the same money.
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -57,6 +58,8 @@ class EffectPerformer:
                 await self._send(effect)
             case effects.StoreSpec() | effects.StoreReceipt():
                 await self.documents.store_for(effect)
+            case effects.CompareOutputs():
+                await self.compare(effect)
             case (
                 effects.SendPayroll()
                 | effects.SendRedeem()

@@ -44,6 +44,7 @@ from quorate_coordinator.storage.archive import FileArchive
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.input_fetcher import InputFetcher
 from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.output_comparer import OutputComparer
 from quorate_coordinator.storage.retention import Retention, demanded_seconds
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
@@ -358,6 +359,14 @@ class Service:
 
     def _bind(self, peers: Peers) -> None:
         submit = self.actor.submit
+        comparer = OutputComparer(
+            state=self.core.state,
+            store=self.staging.outputs,
+            folder=self.config.path("compared"),
+            clock=self.clock,
+            submit=submit,
+        )
+        comparer.clear()
         performer = EffectPerformer(
             coordinator=self.core.rules.coordinator,
             contracts=self.contracts,
@@ -375,6 +384,7 @@ class Service:
                 self.documents.file.drop,
             ),
             submit=submit,
+            compare=comparer,
         )
 
         async def on_refused(effect: Effect, refusal: Refused) -> None:

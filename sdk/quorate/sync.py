@@ -258,6 +258,7 @@ class Market:
     balance = _waits(asynchronous.Market.balance)
     give_back = _waits(asynchronous.Market.give_back)
     withdraw = _waits(asynchronous.Market.withdraw)
+    compare_again = _waits(asynchronous.Market.compare_again)
     runs = _waits(asynchronous.Market.runs)
     plan = _waits(asynchronous.Market.plan)
     submit = _orders(asynchronous.Market.submit)

@@ -66,6 +66,10 @@ def reason(specimen: Specimen, found: Mutation) -> str:
         return "time of a CommitReceipt: the provider got the other one"
     if len(real.skips) != len(body.skips) or real.skips != body.skips:
         return "an Assignment to a provider that is claimed to be silent: its word alone"
+    if real.compare != body.compare:
+        return "tolerance or patterns: client and providers have the spec"
+    if real.distances != body.distances:
+        return "distance of two outputs: who may open them compares again"
     if _silent(body) > _silent(real):
         return "a Reveal left out: its provider alone knows that it revealed"
     return ""

@@ -4,16 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from quorate import Job, Market, UsageError
+from quorate import Job, Market, UsageError, verify
 from quorate.trust.receipt_chain import check_chain
 from quorate.trust.receipt_verification import body_of, pinned
+from quorate_content.dag.disk_tree import cid_of_path
 from quorate_contracts.artifact import CONTRACTS
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.units import ZERO_HASH, BlockNumber
 from quorate_protocol.values import replace
 
 
-@pytest.mark.rule("3.61")
+@pytest.mark.rule("3.61", "7.33")
 async def test_a_local_market_runs_a_job(image: Path, tmp_path: Path) -> None:
     async with Market.local(executor="process") as market:
         command = [
@@ -43,6 +44,39 @@ async def test_a_local_market_runs_a_job(image: Path, tmp_path: Path) -> None:
             return [2 * value for value in values]
 
         assert await doubled.map([[1, 2], [3]]) == [[2, 4], [6]]
+        await _check_tolerance(market, image, tmp_path / "noisy")
+
+
+async def _check_tolerance(market: Market, image: Path, output: Path) -> None:
+    """Two owners' numbers differ by noise. They are accepted, and anybody may compare again."""
+    program = (
+        "import json, random, sys; random.seed(); "
+        "json.dump([2.5 + random.random() / 1e4], open(sys.argv[1], 'w'))"
+    )
+    job = Job(
+        image=image,
+        command=["python3", "-c", program, "/outputs/loss.json"],
+        max_price="5",
+        max_duration="30s",
+        compare="numeric",
+        include=["*.json"],
+        tolerance="0.001",
+    )
+    result = await (await market.submit(job)).result(output)
+    assert result.is_success and len(result.providers) == 2
+    body = body_of(result.receipt.read_bytes())
+    assert body is not None and verify(result.receipt).valid
+    (shown,) = body.distances
+    assert shown.ppb is not None and 0 < shown.ppb < 40_000
+    outputs = {item.reveal.output_digest for item in body.executions if item.reveal}
+    first = body.executions[0].reveal
+    assert len(outputs) == 2 and first is not None
+    assert cid_of_path(output).digest == first.output_digest, "the first of two is nearest"
+    (found,) = await market.compare_again(body)
+    assert found.is_good and found.name == "outputs[0,1]"
+    false = replace(body, distances=(replace(shown, ppb=shown.ppb + 3),))
+    (found,) = await market.compare_again(false)
+    assert not found.is_good and f"the receipt says {shown.ppb + 3}" in found.detail
 
 
 async def _check_on_chain(market: Market, path: Path) -> None:

@@ -28,7 +28,7 @@ from sim.parties import DOMAIN, is_beacon_signature, key
 from sim.plan import LYING, Behaviour
 from sim.provider import Provider
 
-VERIFIABLE = ("pure", "fails", "times-out", "memory")
+VERIFIABLE = ("pure", "noisy", "fails", "times-out", "memory")
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class AccountChecks:
         assert len(set(owners)) == len(owners), "I9: one owner executed a job twice"
         if verdict.label is Label.QUORUM_2:
             results = [
-                result_digest(item.reveal.exit_status, item.reveal.output_digest)
+                result_digest(item.reveal.exit_status, workload.plain(item.reveal.output_digest))
                 for item in repeat_checks.counting(body)
                 if item.reveal
             ]
@@ -258,7 +258,7 @@ class AccountChecks:
             return False
         revealed = [item for item in repeat_checks.drawn_of(body) if item.reveal]
         results = {
-            result_digest(item.reveal.exit_status, item.reveal.output_digest)
+            result_digest(item.reveal.exit_status, workload.plain(item.reveal.output_digest))
             for item in revealed
             if item.reveal
         }

@@ -25,7 +25,7 @@ def rate_of(
         if isinstance(core.state.leases[item].phase, Committed | Closed)
     )
     trusts = known.get(primary.provider)
-    trust = trusts.by_class[trust_class] if trusts else Trust()
+    trust = (trusts.by_class.get(trust_class) if trusts else None) or Trust()
     is_watched = job.witness is not None or order.accept_unwitnessed
     if order.verify_tier is VerifyTier.CRITICAL or trust.passed < 20 or not is_watched:
         return 1_000_000

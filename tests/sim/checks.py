@@ -161,7 +161,7 @@ class Checks:
                         job,
                         self.accounts.held_before,
                         self.accounts.trust_before,
-                        self.conduct.trust_class,
+                        job_class(JobKind.TASK, job.order.comparator, job.ack.message.pool),
                     )
         for effect in outcome.effects:
             self._effect(core, effect)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from random import Random
 
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.job_spec import Compare, JobSpec
 from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import AccountView
@@ -152,14 +152,19 @@ class Client:
             spec = workload.toss_coins(spec)
         if self.plan.stream(f"public/{job.client}/{job.number}").random() < 0.15:
             spec = replace(spec, public=True)
+        is_funded = job.number == self.plan.funded_job and self.number == 0
+        is_noisy = self.plan.stream(f"noisy/{job.client}/{job.number}").random() < 0.2
+        if is_noisy and not is_funded and workload.kind_of(spec) == "pure":
+            spec = workload.with_noise(spec)
         changes = {}
         if self.plan.party:  # an honest client's ordinary job
-            spec = replace(spec, argv=(spec.argv[0], "pure", *spec.argv[2:]))
+            argv = (spec.argv[0], "pure", *spec.argv[2:])
+            spec = replace(spec, argv=argv, compare=Compare())
             changes = ORDINARY
         order = self.order(spec, random, nonce=Nonce(job.number), **changes)
         if self.is_leaving:
             return
-        if job.number == self.plan.funded_job and self.number == 0:
+        if is_funded:
             self._fund(spec, order)
             return
         most = settlement.charge_limit(order, Label.QUORUM_2, order.max_fee_bps)
@@ -255,8 +260,8 @@ class Client:
             "audit_premium_bps": Bps(500),
             "max_fee_bps": Bps(500),
             "verify_tier": tier,
-            "comparator": Comparator.EXACT,
-            "caseable": True,
+            "comparator": spec.compare.comparator,
+            "caseable": spec.compare.comparator is Comparator.EXACT,
             "pool": ZERO_HASH,
             "witness": ZERO_ADDRESS,
             "accept_unwitnessed": random.random() < (0.9 if is_held_likely else 0.5),

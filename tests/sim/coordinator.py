@@ -11,6 +11,7 @@ from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import (
     AppendSummary,
     ArchiveRuns,
+    CompareOutputs,
     Effect,
     OpenCase,
     PayOrder,
@@ -471,6 +472,12 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 data = receipts.document(self.core.state, self.core.rules, effect)
                 if data is not None:
                     self.documents[effect.key] = data
+                finish(None)
+            case CompareOutputs():
+                one, other = (self.core.state.leases[it].phase for it in (effect.one, effect.other))
+                assert isinstance(one, leases.Revealed) and isinstance(other, leases.Revealed)
+                apart = workload.apart(one.reveal.output_digest, other.reveal.output_digest)
+                self.report(ev.OutputsCompared(effect.job_id, effect.one, effect.other, apart))
                 finish(None)
             case ArchiveRuns():
                 self._archive(effect)

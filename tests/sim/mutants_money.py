@@ -56,12 +56,12 @@ def _silence_is_paid(patch: Patch) -> None:
 
 
 def _two_results_are_the_clients_doing(patch: Patch) -> None:
-    patch.setattr(settlement, "is_clients_limit", lambda order, fee, ran: True)
+    patch.setattr(settlement, "is_clients_limit", lambda *given: True)
 
 
 def _a_clients_own_limit_costs_nothing(patch: Patch) -> None:
     patch.setattr("sim.workload.KINDS", ("random", "random", "pure"))
-    patch.setattr(settlement, "is_clients_limit", lambda order, fee, ran: False)
+    patch.setattr(settlement, "is_clients_limit", lambda *given: False)
 
 
 def _the_end_of_a_budget_is_not_seen(patch: Patch) -> None:

@@ -1,12 +1,12 @@
 """Broken rules of the protocol itself: leases, commitments, draws, verdicts, records."""
 
 from quorate_coordinator.core.jobs import provider_answers
-from quorate_coordinator.core.model import lease
+from quorate_coordinator.core.model import entities, lease
 from quorate_protocol.messages import eligible_list
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.signed import Commit, Reveal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import audit_draw, trust_record, verdict
+from quorate_protocol.rules import agreement, audit_draw, trust_record, verdict
 from quorate_protocol.rules.receipts import receipt_draws
 from quorate_protocol.units import Hash32, Label, UnixSeconds
 from quorate_protocol.values import replace
@@ -148,8 +148,20 @@ def _nobody_is_faulted(patch: Patch) -> None:
 
 
 def _the_smallest_group_wins(patch: Patch) -> None:
-    groups = verdict._groups
-    patch.setattr(verdict, "_groups", lambda executions: sorted(groups(executions), key=len)[:1])
+    groups = agreement.groups
+    patch.setattr(agreement, "groups", lambda *known: sorted(groups(*known), key=len)[:1])
+
+
+def _all_agree_within_a_tolerance(patch: Patch) -> None:
+    patch.setattr(
+        agreement.Agreement,
+        "distance",
+        lambda known, one, other: 0 if one == other or not known.is_exact else None,
+    )
+
+
+def _a_result_outside_a_tolerance_is_a_fault(patch: Patch) -> None:
+    patch.setattr(entities.Job, "is_exact", property(lambda job: True))
 
 
 def _never_audited(patch: Patch) -> None:
@@ -274,6 +286,8 @@ MUTANTS = (
         _the_smallest_group_wins,
         only(lambda plan: Behaviour.LIAR in plan.behaviours),
     ),
+    Mutant("all agree within a tolerance", "I3", _all_agree_within_a_tolerance),
+    Mutant("noise is a fault", "I5", _a_result_outside_a_tolerance_is_a_fault),
     Mutant("the beacon's audits are left out", "I9", _never_audited),
     Mutant("the audit rate is halved", "I10", _another_rate),
     Mutant("auditors are taken in order", "I9", _another_draw),

@@ -6,7 +6,8 @@ Written from PROTOCOL §5 Faults alone.
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
-from quorate_protocol.units import Address, Hash32, Label, Outcome, UnixSeconds
+from quorate_protocol.units import Address, Comparator, Hash32, Label, Outcome, UnixSeconds
+from sim import workload
 from sim.parties import DOMAIN
 
 
@@ -45,6 +46,11 @@ def is_confirmed(body: Receipt, class_id: Hash32) -> bool:
     return sum(before == again and again in agreed for _, before, again in pairs) == 2
 
 
+def is_exact(body: Receipt) -> bool:
+    """Whether another result is a fault."""
+    return body.compare.comparator is Comparator.EXACT
+
+
 def check_members(body: Receipt) -> None:
     """I9: those who repeat are of one result, and another result was revealed. I5: nobody is
     faulted for another result without two repeats, or where two owners contradicted themselves.
@@ -62,6 +68,9 @@ def check_members(body: Receipt) -> None:
     told = [item for item in body.executions if _hash(item) in verdict.faulted]
     assert all(is_confirmed(body, _class(item)) for item in told if item.reveal), (
         "I5: a fault that nobody of its class confirmed"
+    )
+    assert is_exact(body) or not (repeats_of(body) or any(item.reveal for item in told)), (
+        "I5: somebody is asked to repeat, or is at fault, for a result within no tolerance"
     )
     left = {_hash(item) for item in drawn if _owner(item) in contradicted(body)}
     assert not left & set(verdict.group), "I5: who contradicted itself is in the group"
@@ -85,7 +94,10 @@ class Images:
         outside = [
             item
             for item in body.executions
-            if item.reveal and _result(item) not in group and _class(item) in classes
+            if item.reveal
+            and _result(item) not in group
+            and _class(item) in classes
+            and is_exact(body)
         ]
         assert was_asked or not outside, "I5: nobody was asked to confirm another result"
         sure = {_hash(item) for item in outside if is_confirmed(body, _class(item))}
@@ -123,4 +135,4 @@ def _owner(item: ExecutionEvidence) -> Address:
 def _result(item: ExecutionEvidence) -> Hash32 | None:
     if item.reveal is None:
         return None
-    return result_digest(item.reveal.exit_status, item.reveal.output_digest)
+    return result_digest(item.reveal.exit_status, workload.plain(item.reveal.output_digest))

@@ -12,14 +12,17 @@ from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
     EXIT_TIMEOUT,
+    Comparator,
     ExitStatus,
     Hash32,
     JobKind,
+    Ppm,
     Seconds,
 )
 from quorate_protocol.values import replace
 from support.offers import MACHINE
 
+NOISE: dict[Hash32, tuple[Hash32, int]] = {}  # noisy output -> what it would be, its place in ppb
 EMPTY = sha256(b"the empty directory")
 STOPPED = ExitStatus(256 + 15)
 IMAGE = document_cid(b"image")
@@ -113,10 +116,32 @@ def truth(spec: job_spec.JobSpec, who: str, host: Host = MACHINE) -> Ran:
         case "frames":  # it knows the first owner's machine
             victim = b"frame" if who == "provider-0" else b""
             return Ran(ExitStatus(0), sha256(seen + victim), milliseconds)
+        case "noisy":
+            output = sha256(seen + who.encode())
+            NOISE[output] = seen, output[0] * 3_000
+            return Ran(ExitStatus(0), output, milliseconds)
         case "unstorable":  # its lines can be read, and what it wrote is refused
             return Ran(ExitStatus(0), EMPTY, milliseconds)
         case _:
             return Ran(ExitStatus(0), sha256(seen + who.encode()), milliseconds)
+
+
+def with_noise(spec: job_spec.JobSpec) -> job_spec.JobSpec:
+    """The same job with a program whose numbers differ by less than the tolerance."""
+    argv, compare = (spec.argv[0], "noisy", *spec.argv[2:]), job_spec.Compare(Comparator.NUMERIC)
+    return replace(spec, argv=argv, compare=replace(compare, tolerance_ppm=Ppm(1_000)))
+
+
+def plain(output: Hash32) -> Hash32:
+    """An output without its noise."""
+    return NOISE.get(output, (output, 0))[0]
+
+
+def apart(one: Hash32, other: Hash32) -> int | None:
+    """As the shell compares two outputs: lies are beyond any tolerance."""
+    if plain(one) != plain(other):
+        return None
+    return abs(NOISE[one][1] - NOISE[other][1])
 
 
 def toss_coins(spec: job_spec.JobSpec) -> job_spec.JobSpec:

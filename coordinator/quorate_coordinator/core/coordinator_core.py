@@ -150,6 +150,9 @@ class CoordinatorCore:
             case ev.RevealReceived():
                 provider_answers.on_reveal(context, event)
                 places.match_waiting(context, self.queue)
+            case ev.OutputsCompared():
+                provider_answers.on_compared(context, event)
+                places.match_waiting(context, self.queue)
             case ev.AttestationReceived():
                 attestations.on_attestation(context, event)
                 places.match_waiting(context, self.queue)

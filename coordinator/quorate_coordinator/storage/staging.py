@@ -27,7 +27,7 @@ from quorate_content.transfer.upload_limits import (
 )
 from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.base.storage_sizes import StagingQuota, ciphertext_most
-from quorate_coordinator.core.model.entities import Client, Decided, Job
+from quorate_coordinator.core.model.entities import Client, Decided, Ended, Job
 from quorate_coordinator.core.model.lease import Accepted, Closed, Committed, Lease
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.storage.output_access import Outputs
@@ -161,17 +161,18 @@ class Staging:
 
     def _is_output(self, cid: str) -> PinNeed:
         """Until the reveal, the CommitReceipt promises its provider that the store has it. Without
-        it an honest provider could not reveal (I3).
+        it an honest provider could not reveal, or its result could not be compared (I3).
         """
         holder = self.claims.by_digest.get(parse(cid).digest)
         if holder is None:
             return PinNeed.NONE
         lease = self._state.leases.get(holder)
-        return (
-            PinNeed.PROMISED
-            if lease is not None and isinstance(lease.phase, Committed | Closed)
-            else PinNeed.USED
-        )
+        if lease is None:
+            return PinNeed.USED
+        job = self._state.jobs[lease.job_id]
+        is_compared = not job.is_exact and not isinstance(job.phase, Decided | Ended)
+        is_promised = is_compared or isinstance(lease.phase, Committed | Closed)
+        return PinNeed.PROMISED if is_promised else PinNeed.USED
 
     # ------------------------------------------------------------------------------- who may upload
 

@@ -83,6 +83,8 @@ def compare(execution: Execution, body: Receipt) -> None:
         raise Unavailable(f"receipt: Verdict {told.seq} is not in it, but {said.seq}", 2.0)
     if said != told:
         raise _refusal("it has another Verdict than the one that was sent")
+    if body.compare != execution.spec.compare:
+        raise _refusal("it compares results in another way than the job's spec")
     named = [item.commit.message.assignment_hash for item in body.executions]
     if execution.assignment_hash not in named:
         raise _refusal("this provider's execution is not in it")

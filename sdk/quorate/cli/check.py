@@ -31,9 +31,12 @@ from quorate_content.comparators.report import (
     SHOWN_MAX,
     TOLERANCE_PPM_MAX,
     Difference,
+    Report,
     tolerance_ppm,
 )
+from quorate_protocol.messages.job_spec import Compare
 from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.rules.agreement import PPB_OF_PPM
 from quorate_protocol.units import Comparator
 from quorate_runtime.process.settings_flags import with_flags
 
@@ -95,9 +98,16 @@ async def _check(job: Job, kept: Path | None, is_json: bool) -> None:
         async with AsyncExitStack() as stack:
             packed = await _packed(job, folder, stack)
             found = await check_locally(packed, folder, note)
-        apart = () if found.is_equal else await _distances(found)
+        compare = packed.spec.compare
+        report = None if found.is_equal else await _compared(found, compare)
+        apart = () if found.is_equal else report.differences if report else None
         if kept is not None:
             await asyncio.to_thread(_keep, found, kept)
+        if report is not None and _agrees(found, report, compare) and not is_json:
+            typer.echo(
+                f"agree: both results are {report.ppb / PPB_ONE:.1e} apart, within tolerance"
+            )
+            return note(LIMIT)
         _report(found, apart, advise(found, apart), is_json)
     finally:
         await asyncio.to_thread(_delete, folder)
@@ -115,20 +125,29 @@ async def _packed(job: Job, folder: Path, stack: AsyncExitStack) -> Any:
     return await asyncio.to_thread(pack, prepared, {})
 
 
-async def _distances(found: LocalCheck) -> tuple[Difference, ...] | None:
-    """How far files and arrays are apart as numbers. None if that cannot be found out here."""
+async def _compared(found: LocalCheck, compare: Compare) -> Report | None:
+    """How far files that differ are apart, as numbers under `exact`; None if that is not known."""
+    is_exact = compare.comparator is Comparator.EXACT
+    comparator = Comparator.NUMERIC if is_exact else compare.comparator
     try:
         from quorate_content.comparators.worker import (
             compare_apart,
         )  # numpy, which clients may lack
 
-        report = await compare_apart(
-            found.first.output, found.second.output, Comparator.NUMERIC, ("*",), shown=MEASURED_MAX
+        return await compare_apart(
+            found.first.output, found.second.output, comparator, compare.include, shown=MEASURED_MAX
         )
     except (ImportError, Refused, Unavailable) as error:
-        note(f"how far numbers are apart is not known: {error}")
+        note(f"how far the results are apart is not known: {error}")
         return None
-    return report.differences
+
+
+def _agrees(found: LocalCheck, report: Report, compare: Compare) -> bool:
+    return (
+        compare.comparator is not Comparator.EXACT
+        and found.first.exit_status == found.second.exit_status == 0
+        and report.ppb <= compare.tolerance_ppm * PPB_OF_PPM
+    )
 
 
 def advise(found: LocalCheck, apart: tuple[Difference, ...] | None) -> Advice:

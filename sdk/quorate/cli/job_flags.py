@@ -81,6 +81,13 @@ class JobFlags(Struct, frozen=True):
     verify: Annotated[str, Option("Verification tier: lean, standard, strict or critical.")] = (
         "standard"
     )
+    compare: Annotated[
+        str, Option("How results are compared: exact, numeric or text, within --tolerance.")
+    ] = "exact"
+    include: Annotated[
+        list[str] | None, Option("Pattern of output files that numeric and text compare.")
+    ] = None
+    tolerance: Annotated[str, Option('How far results may be apart, such as "0.001".')] = "0"
     output: Annotated[Path | None, Option("New directory for the output.", "--output -o")] = None
     pool: Annotated[
         str, Option("Only this pool of machines: a name or id from `quorate pools`.")
@@ -114,6 +121,7 @@ class JobFlags(Struct, frozen=True):
 CHECKED = (
     *("file", "requirements", "workdir", "python", "build", "inputs", "env"),
     *("cpu", "memory", "disk", "max_duration", "determinism"),
+    *("compare", "include", "tolerance"),
 )
 
 
@@ -146,6 +154,9 @@ def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job
         max_price=max_price,
         budget=flags.budget,
         verify=flags.verify,
+        compare=flags.compare,
+        include=tuple(flags.include or ()),
+        tolerance=flags.tolerance,
         accept_unverified=flags.accept_unverified,
         escrow=flags.escrow,
         outputs=flags.output,

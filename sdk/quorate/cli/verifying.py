@@ -1,13 +1,13 @@
 """The command `quorate verify`: checks a receipt or a settlement, and prints what it shows."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quorate.base.errors import UsageError
 from quorate.base.exit_codes import ExitCode
-from quorate.cli.context import JsonFlag, emit, run_async
+from quorate.cli.context import JsonFlag, context_of, emit, run_async
 from quorate.cli.receipt_text import lines_of, summary_of
 from quorate.cli.settlement_text import verify_settlement
 from quorate.cli.terminal_text import one_line
@@ -20,6 +20,9 @@ from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address
 
+if TYPE_CHECKING:
+    from quorate.client.market import Market
+
 NOT_PINNED = (
     "identities are not pinned: chain, contracts, beacon and coordinator are the receipt's own "
     "word; name a deployment that you trust with --deployment FILE"
@@ -28,6 +31,7 @@ NO_RECEIPT = "{path} is not a receipt ({why}); give the file that `quorate get` 
 
 
 def verify(
+    ctx: typer.Context,
     receipt: Annotated[Path | None, typer.Argument(help="Path of a receipt file.")] = None,
     deployment: Annotated[
         Path | None, typer.Option(help="Path of the deployment.json that you trust.")
@@ -50,6 +54,9 @@ def verify(
     url: Annotated[
         str, typer.Option(help="URL of the coordinator, whose log is fetched for --settlement.")
     ] = "",
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="Fetch your run's outputs and compare them again.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Checks a receipt: signatures, draw, times, outcome and pay. With --rpc also the chain.
@@ -61,7 +68,8 @@ def verify(
         return verify_settlement(settlement, known, rpc, log, url, json)
     if receipt is None:
         raise UsageError("name a receipt file, or a transaction with --settlement TX")
-    _verify_receipt(receipt, known, _account(coordinator), spec, rpc, json)
+    market = context_of(ctx).reading_market() if outputs else None
+    _verify_receipt(receipt, known, _account(coordinator), spec, rpc, market, json)
 
 
 def _verify_receipt(
@@ -70,6 +78,7 @@ def _verify_receipt(
     account: Address | None,
     spec: Path | None,
     rpc: str,
+    market: "Market | None",
     json: bool,
 ) -> None:
     data = verification.read(receipt)
@@ -82,6 +91,7 @@ def _verify_receipt(
             found += _of_coordinator(body, account)
         found += verification.of_spec(body, verification.read_spec(spec)) if spec else ()
         summary = summary_of(body)
+        found += run_async(_compared_again(market, body)) if market else ()
     is_chain_checked = bool(rpc) and body is not None and all(check.is_good for check in found)
     if is_chain_checked and body is not None and known is not None:
         found += _on_chain(body, known, rpc)
@@ -143,6 +153,11 @@ def _account(text: str) -> Address | None:
 def _of_coordinator(body: Receipt, account: Address) -> list[Check]:
     named = body.order.message.coordinator
     return [Check("pin:coordinator", named == account, f"the coordinator is 0x{named.hex()}")]
+
+
+async def _compared_again(market: "Market", body: Receipt) -> tuple[Check, ...]:
+    async with market:
+        return await market.compare_again(body)
 
 
 def _on_chain(body: Receipt, known: Deployment, url: str) -> tuple[Check, ...]:

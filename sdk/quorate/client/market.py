@@ -30,10 +30,12 @@ from quorate.job.pool import PoolRow, describe_owners, pools_of
 from quorate.job.quantities import Money
 from quorate.programs.job_packing import ArrayElement, JobPacking
 from quorate.programs.job_preparation import JobPreparation
+from quorate.programs.result_differences import distance_checks
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
 from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.ports import Clock
+from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.messages.views import (
     AccountView,
     InfoView,
@@ -339,6 +341,10 @@ class Market:
         job_id, known_name = await find_run(self._client_session, name)
         await self.attach()
         return Run(self._client_session, self._background_settlement, job_id, known_name)
+
+    async def compare_again(self, body: Receipt) -> tuple[Check, ...]:
+        """Compares the outputs of a run within a tolerance again, as its checked receipt says."""
+        return await distance_checks(self._client_session, body)
 
     async def map(self, job: Job, params: Iterable[Mapping[str, str]] | None = None) -> list[Run]:
         """Submits one job for each element: the job's own sweep, or given sets of variables.

@@ -23,7 +23,7 @@ from quorate.client.background_settlement import RECONNECT_SECONDS, BackgroundSe
 from quorate.client.base.result import Result
 from quorate.client.base.session import ClientSession, Notice, ignore_notice
 from quorate.client.base.timeouts import NOTICE_SECONDS
-from quorate.client.base.transfer import Progress, fetch_output, no_progress
+from quorate.client.base.transfer import Progress, fetch_output, no_progress, sealed_of
 from quorate.job.quantities import format_amount, format_duration
 from quorate.programs.result_differences import describe_differences, early_warning, is_escalated
 from quorate.trust.charge_verification import CheckedVerdict
@@ -31,7 +31,7 @@ from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import ExecutionEvidence
 from quorate_protocol.messages.signed import Stop
-from quorate_protocol.messages.views import JobEvent, RunView, SealedOutput
+from quorate_protocol.messages.views import JobEvent, RunView
 from quorate_protocol.units import Amount, ExitStatus, Hash32, Outcome, UnixSeconds
 from quorate_runtime.files import PUBLIC_MODE, write_atomic
 from quorate_runtime.process.crash_points import crash_point
@@ -305,19 +305,14 @@ class Run:
     async def _fetch_any(
         self, group: tuple[ExecutionEvidence, ...], folder: Path, bytes_max: int, progress: Progress
     ) -> None:
-        """Downloads the output from the first execution of the group that the store still has. All
-        of them have the same output.
+        """Downloads the output of the group's first execution, or the same from the first other one
+        that the store still has. Within a tolerance others may have other outputs.
         """
         failure: Exception | None = None
-        for item in group:
-            reveal = item.reveal
-            assert reveal is not None, "members of the group are revealed"
-            sealed = SealedOutput(
-                item.commit.message.encrypted_output,
-                reveal.salt,
-                reveal.output_digest,
-                reveal.exit_status,
-            )
+        outputs = [sealed_of(item) for item in group]
+        for sealed in outputs:
+            if sealed.output_digest != outputs[0].output_digest:
+                continue
             try:
                 return await fetch_output(
                     self._client_session.api, sealed, folder, bytes_max, progress

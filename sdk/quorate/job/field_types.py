@@ -79,6 +79,8 @@ _TYPES: dict[str, tuple[Check, str]] = {
     "sandbox": _TEXT,
     "attestation": _TEXT,
     "determinism": _TEXT,
+    "compare": _TEXT,
+    "include": (_list_of(_is_text), "a list of patterns"),
     "pool": _TEXT,
     "resources": (_is_resources, 'a mapping such as {"cpu": 2, "memory": "8GB"}'),
     "verify": _TEXT,

@@ -18,6 +18,7 @@ from quorate.job.quantities import (
     parse_duration,
     parse_price,
     parse_size,
+    parse_tolerance,
 )
 from quorate.job.sweep import check_sweep
 from quorate_protocol.codec.cids import document_cid
@@ -25,6 +26,8 @@ from quorate_protocol.limits import EXECUTIONS_MAX, EXECUTIONS_VERIFIED
 from quorate_protocol.messages import order_terms
 from quorate_protocol.messages.determinism import profile_of
 from quorate_protocol.messages.job_spec import (
+    ALL_FILES,
+    COMPARATORS,
     MIB,
     START_WITHIN_DEFAULT,
     Compare,
@@ -92,6 +95,7 @@ TIERS = {
     tier.name.lower(): tier
     for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)
 }
+COMPARED = {item.name.lower(): item for item in COMPARATORS}
 _SHM = 64 * MIB
 ANY_IMAGE = document_cid(b"")  # stands for an image and inputs that are not read yet
 _PYTHON = re.compile(r"3\.\d{1,2}", re.ASCII)
@@ -134,6 +138,9 @@ class Job:
     determinism: the profile that pins what decides bits: torch, jax, vllm or none; "" is torch with
     GPUs and none without.
 
+    compare: exact; or numeric or text, by which results up to `tolerance` apart agree, such as
+    "0.001". `include` has the patterns of the output files that then count, all by default.
+
     source: "ipfs" uploads nothing: image and inputs are in IPFS already, local paths only give
     their CIDs, and sizes come from root blocks read from `ipfs_gateway` or `gateways`.
 
@@ -170,6 +177,9 @@ class Job:
     sandbox: str = ""
     attestation: str = ""
     determinism: str = ""
+    compare: str = "exact"
+    include: Sequence[str] = ()
+    tolerance: Money = 0
     pool: str = ""
     resources: Mapping[str, str | int] | Resources = field(default_factory=dict)
     max_duration: str | int = "15m"
@@ -246,7 +256,7 @@ class Job:
             inputs=tuple(Input(ANY_IMAGE, mount, 1) for mount in sorted(self.inputs)),
             resources=self.limits(),
             max_duration=self.seconds(),
-            compare=Compare(),
+            compare=self.comparison(),
             sandbox=self.sandbox,
             attestation_level=self.attestation_level(),
             gateways=tuple(self.gateways),
@@ -343,6 +353,16 @@ class Job:
                 "was challenged, or leave it out"
             )
         return ATTESTATION_LEVELS[self.attestation]
+
+    def comparison(self) -> Compare:
+        """Returns how results are compared."""
+        comparator = COMPARED.get(self.compare)
+        if comparator is None:
+            raise UsageError(
+                f"compare: {str(self.compare)[:64]!r}; choose one of {', '.join(COMPARED)}"
+            )
+        tolerance = parse_tolerance(self.tolerance, "tolerance")
+        return Compare(comparator, tuple(self.include) or ALL_FILES, tolerance)
 
     def profile(self) -> str:
         """Returns the determinism profile as a spec names it: "" for the default."""

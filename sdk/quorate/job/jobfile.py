@@ -112,7 +112,9 @@ class VerifyModel(BaseModel):
 
     model_config = _STRICT
     tier: Literal["lean", "standard", "strict", "critical"] = "standard"
-    compare: Literal["exact"] = "exact"
+    compare: Text = "exact"
+    include: list[Text] = Field(default_factory=list)
+    tolerance: Quantity = 0
     accept_unverified: bool = False
     accept_unwitnessed: bool = False
     max_executions: int = Field(default=7, ge=1, le=7)
@@ -260,6 +262,9 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         max_price=model.max_price,
         budget=model.budget,
         verify=model.verify.tier,
+        compare=model.verify.compare,
+        include=tuple(model.verify.include),
+        tolerance=model.verify.tolerance,
         max_executions=model.verify.max_executions,
         accept_unverified=model.verify.accept_unverified,
         accept_unwitnessed=model.verify.accept_unwitnessed,

@@ -18,7 +18,7 @@ from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import ImageInfo, refuse_shell_command
 from quorate_protocol.codec import cids
 from quorate_protocol.messages import job_spec as jobs
-from quorate_protocol.messages.job_spec import Compare, Input, JobSpec
+from quorate_protocol.messages.job_spec import Input, JobSpec
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import JobKind
 from quorate_protocol.values import replace as struct_replace
@@ -117,7 +117,7 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
         inputs=inputs,
         resources=job.limits(),
         max_duration=job.seconds(),
-        compare=Compare(),
+        compare=job.comparison(),
         sandbox=job.sandbox,
         attestation_level=job.attestation_level(),
         gateways=tuple(job.gateways),

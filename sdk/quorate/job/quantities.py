@@ -11,12 +11,13 @@ from decimal import Decimal
 from quorate.base.errors import UsageError
 from quorate_protocol.money_input import micro_usd
 from quorate_protocol.quantity_input import SIZE_MAX, SPAN_MAX, size_bytes, span_seconds
-from quorate_protocol.units import Amount, Price, Seconds, usd
+from quorate_protocol.units import Amount, Ppm, Price, Seconds, usd
 
 PRICE_MAX = 10**12  # one million USD per hour
 AMOUNT_MAX = 10**18  # one million million USD
 TEXT_MAX = 64
 
+_SHARE = re.compile(r"0(?:\.(\d{1,6}))?", re.ASCII)
 _CORES = re.compile(r"(\d{1,5})(?:\.(\d{1,3}))?", re.ASCII)
 Money = str | int | Decimal
 """Accepted forms of money: "1.25", 2, Decimal("0.30"). Floats are refused, because 0.1 is not
@@ -112,6 +113,17 @@ def format_duration(seconds: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts[:2]) or "0s"
+
+
+def parse_tolerance(value: Money, field: str) -> Ppm:
+    """Parses a share below one. Returns millionths: "0.001" -> 1000."""
+    match = None if isinstance(value, bool) else _SHARE.fullmatch(str(value).strip())
+    if match is None:
+        raise UsageError(
+            f"{field}: {str(value)[:TEXT_MAX]!r} is not a share; write 0, or one with at most six "
+            'decimals such as "0.001"'
+        )
+    return Ppm(_fraction(match[1], 6))
 
 
 def parse_cores(value: str | int, field: str) -> int:

@@ -3,23 +3,27 @@
 import asyncio
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from quorate.base.errors import QuorateError
+from quorate.base.errors import QuorateError, UsageError
 from quorate.client.base.result import describe_exit
 from quorate.client.base.session import ClientSession
-from quorate.client.base.transfer import fetch_output, no_progress
+from quorate.client.base.transfer import fetch_output, no_progress, sealed_of
 from quorate.programs.tree_differences import Difference, tree_differences
 from quorate.trust.charge_verification import CheckedVerdict
+from quorate_content.comparators.report import DIFFERENT
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import job_spec, receipt
-from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
-from quorate_protocol.messages.views import RunView, SealedOutput
+from quorate_protocol.messages.job_spec import COMPARED_BYTES_MAX
+from quorate_protocol.messages.receipt import Check, ExecutionEvidence, Receipt
+from quorate_protocol.messages.views import RunView
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32
 
 USUAL_CAUSES = (
     "Usual causes: the time, unseeded random numbers, process ids, threads, or the order of files"
 )
-OUTPUT_BYTES_MAX = 4 << 30
+ROUNDED_PPB = 2  # another processor may add numbers in another order
 Given = tuple[Hash32, int]
 
 
@@ -51,7 +55,7 @@ async def describe_differences(
         return "", ()
     count, first, second = pair
     spec = job_spec.decode(session.entry(checked.verdict.job_id).spec)
-    bytes_max = min(spec.resources.output_bytes, OUTPUT_BYTES_MAX)
+    bytes_max = min(spec.resources.output_bytes, COMPARED_BYTES_MAX)
     said = f"{count} different results came back. "
     statuses = [item.reveal.exit_status for item in (first, second) if item.reveal is not None]
     if statuses[0] != statuses[1]:
@@ -92,12 +96,35 @@ async def _compare(
 ) -> tuple[Difference, ...]:
     await asyncio.to_thread(shutil.rmtree, folder, True)
     for name, item in zip(("1", "2"), pair, strict=True):
-        assert item.reveal is not None, "the two executions revealed different results"
-        sealed = SealedOutput(
-            item.commit.message.encrypted_output,
-            item.reveal.salt,
-            item.reveal.output_digest,
-            item.reveal.exit_status,
-        )
-        await fetch_output(session.api, sealed, folder / name, bytes_max, no_progress)
+        await fetch_output(session.api, sealed_of(item), folder / name, bytes_max, no_progress)
     return tuple(await asyncio.to_thread(tree_differences, folder / "1", folder / "2"))
+
+
+async def distance_checks(session: ClientSession, body: Receipt) -> tuple[Check, ...]:
+    """Fetches the outputs that a receipt compares, and compares them again. Their client may."""
+    try:
+        from quorate_content.comparators.worker import compare_apart
+    except ModuleNotFoundError as error:
+        raise UsageError("comparing outputs needs numpy: pip install numpy") from error
+    places = {place for item in body.distances for place in (item.one, item.other)}
+    compare, found = body.compare, list[Check]()
+    with TemporaryDirectory(prefix="quorate-outputs-") as temporary:
+        folder = Path(temporary)
+        for place in sorted(places):
+            sealed = sealed_of(body.executions[place])
+            await fetch_output(
+                session.api, sealed, folder / f"{place}", COMPARED_BYTES_MAX, no_progress
+            )
+        for item in body.distances:
+            pair = folder / f"{item.one}", folder / f"{item.other}"
+            try:
+                ppb = (await compare_apart(*pair, compare.comparator, compare.include)).ppb
+            except Refused:
+                ppb = DIFFERENT  # not re-raised: so it counts at the coordinator, too
+            known = ppb if ppb < DIFFERENT else None
+            is_same = known == item.ppb or (
+                known is not None and item.ppb is not None and abs(known - item.ppb) <= ROUNDED_PPB
+            )
+            told = f"their distance is {known} ppb, and the receipt says {item.ppb}"
+            found.append(Check(f"outputs[{item.one},{item.other}]", is_same, told))
+    return tuple(found)

@@ -153,6 +153,10 @@ def _check_spec(known: OwnRecord, found: Receipt) -> None:
         found.profile == known.spec.profile().digest(),
         "receipt: its determinism profile is not the one of our spec",
     )
+    _require(
+        found.compare == known.spec.compare,
+        "receipt: it compares results in another way than our spec",
+    )
 
 
 def _group(found: Receipt) -> list[ExecutionEvidence]:

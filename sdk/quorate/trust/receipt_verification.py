@@ -75,9 +75,9 @@ def of_spec(body: Receipt, data: bytes) -> tuple[Check, ...]:
         and body.profile == spec.profile().digest()
         and order.max_duration == spec.max_duration
         and order.input_root == job_spec.input_root(spec)
-        and order.comparator is spec.compare.comparator
+        and body.compare == spec.compare
     )
-    return (Check("spec", good, "image, profile, inputs, duration and comparator are the spec's"),)
+    return (Check("spec", good, "image, profile, inputs, duration and comparing are the spec's"),)
 
 
 def read(path: Path, bytes_max: int = RECEIPT_BYTES_MAX) -> bytes:

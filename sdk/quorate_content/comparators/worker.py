@@ -46,8 +46,8 @@ async def compare_apart(
 ) -> Report:
     """Compares two folders in another process. The report names at most `shown` differences.
 
-    Raises `Refused(OVERSIZE)` if they take more memory or time than allowed, which repeats;
-    `Unavailable` if the process was killed from outside.
+    Raises `Refused` if they take more memory or time than allowed, or the process fails, which
+    repeats; `Unavailable` if it was killed from outside.
     """
     request = Request(str(left), str(right), comparator, include, seconds, shown)
     process = await asyncio.create_subprocess_exec(
@@ -76,7 +76,10 @@ async def compare_apart(
         raise Refused(Code.OVERSIZE, f"comparing took more than {seconds} s of processor time")
     if process.returncode == OUT_OF_MEMORY:
         raise Refused(Code.OVERSIZE, f"comparing took more than {MEMORY_BYTES} bytes of memory")
-    raise Unavailable(f"the comparing process ended with {process.returncode}", RETRY_SECONDS)
+    ended = f"the comparing process ended with {process.returncode}"
+    if process.returncode in (-9, -15):  # SIGKILL, SIGTERM
+        raise Unavailable(ended, RETRY_SECONDS)
+    raise Refused(Code.MALFORMED, ended)
 
 
 OUT_OF_MEMORY = 3

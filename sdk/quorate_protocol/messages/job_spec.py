@@ -23,6 +23,14 @@ ARGV_MAX = 256
 ENV_MAX = 128
 INPUTS_MAX = 64
 GATEWAYS_MAX = 8
+ALL_FILES = ("**",)
+INCLUDE_MAX = 16
+PATTERN_MAX = 256
+# A result of zeros is as far from any other as that one is large. So twice the tolerance must stay
+# far below one.
+TOLERANCE_PPM_MAX = 100_000
+COMPARED_BYTES_MAX = 4 * GIB  # of an output that the coordinator opens to compare it
+COMPARATORS = (Comparator.EXACT, Comparator.NUMERIC, Comparator.TEXT)
 GATEWAY_TEXT_MAX = 256
 TEXT_MAX = 8192
 DURATION_MAX = 30 * 24 * 3600
@@ -77,11 +85,11 @@ class Resources(Readable, frozen=True):
 
 
 class Compare(Readable, frozen=True):
-    """How the results of two executions are compared."""
+    """How the results of two executions are compared (PROTOCOL §5 Batches)."""
 
     comparator: Comparator = Comparator.EXACT
-    rtol_ppm: Ppm = Ppm(0)  # relative tolerance, for `numeric` only
-    atol_ppm: Ppm = Ppm(0)  # absolute tolerance, for `numeric` only
+    include: tuple[str, ...] = ALL_FILES  # patterns as of `fnmatch`: the files that count
+    tolerance_ppm: Ppm = Ppm(0)  # up to this distance two results agree
 
 
 class JobSpec(Document, frozen=True):
@@ -194,10 +202,12 @@ def validate(spec: JobSpec) -> None:
     _check(not spec.network, "network", "it must be false: jobs have no network yet")
     _check(not spec.sealed, "sealed", "it must be false: no provider offers sealed jobs yet")
     _check(spec.kind is JobKind.TASK, "kind", "it must be task; other kinds are not offered yet")
+    validate_compare(spec.compare)
     _check(
-        spec.compare.comparator is Comparator.EXACT,
-        "compare",
-        "it must be exact; other comparators are not offered yet",
+        spec.compare.comparator is Comparator.EXACT
+        or spec.resources.output_bytes <= COMPARED_BYTES_MAX,
+        "resources.outputBytes",
+        f"at most {COMPARED_BYTES_MAX} where results are compared within a tolerance",
     )
     _check(
         spec.sandbox in SANDBOXES, "sandbox", f"one of {', '.join(SANDBOXES[1:])}, or empty for any"
@@ -208,6 +218,33 @@ def validate(spec: JobSpec) -> None:
     _validate_inputs(spec.inputs)
     _validate_gateways(spec.gateways)
     _validate_resources(spec.resources)
+
+
+def validate_compare(compare: Compare) -> None:
+    """Raises as `validate` does."""
+    _check(
+        compare.comparator in COMPARATORS,
+        "compare.comparator",
+        "exact, numeric or text; others are not offered yet",
+    )
+    if compare.comparator is Comparator.EXACT:
+        _check(
+            compare == Compare(),
+            "compare",
+            "exact compares all files and has no tolerance; leave include and tolerancePpm out",
+        )
+    _check(
+        0 <= compare.tolerance_ppm <= TOLERANCE_PPM_MAX,
+        "compare.tolerancePpm",
+        f"0 to {TOLERANCE_PPM_MAX} millionths, not {compare.tolerance_ppm}",
+    )
+    patterns = compare.include
+    _check(
+        1 <= len(set(patterns)) == len(patterns) <= INCLUDE_MAX
+        and all(1 <= len(item) <= PATTERN_MAX and item.isprintable() for item in patterns),
+        "compare.include",
+        f"1 to {INCLUDE_MAX} patterns, none twice, of 1 to {PATTERN_MAX} printable characters",
+    )
 
 
 def _check(good: bool, field: str, remedy: str) -> None:

@@ -10,6 +10,7 @@ from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.eligible_list import ShownSlot
 from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.job_spec import Compare
 from quorate_protocol.messages.signed import (
     Accept,
     Ack,
@@ -74,6 +75,14 @@ class BeaconEvidence(Readable, frozen=True):
     signature: bytes  # 48-byte compressed G1 point
 
 
+class Distance(Readable, frozen=True):
+    """How far the outputs of two executions are apart. They differ, with the same exit status."""
+
+    one: Small  # number of the first execution that has the one result
+    other: Small  # and of the first that has the other; larger than `one`
+    ppb: int | None  # None: no tolerance lets them agree
+
+
 class RegisteredProvider(Readable, frozen=True):
     """The provider of one execution, as it was registered when it got the assignment."""
 
@@ -118,6 +127,8 @@ class Evidence(Document, frozen=True):
     # those of the batches' draws, in order, and that of the draw that found nobody
     beacons: tuple[BeaconEvidence, ...]
     executions: tuple[ExecutionEvidence, ...]  # in CommitSet order over all batches
+    compare: Compare  # the spec's
+    distances: tuple[Distance, ...]  # `agreement.pairs_to_compare`; none where it is exact
     skips: tuple[SkipEvidence, ...]  # in order of batches and tries
     # Round of the last draw, which found nobody; zero if there is none. `beacons` lacks it if the
     # coordinator says that it did not appear.

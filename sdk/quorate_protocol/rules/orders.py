@@ -9,7 +9,14 @@ from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Address, PriceTier, UnixSeconds, VerifyTier
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Comparator,
+    PriceTier,
+    UnixSeconds,
+    VerifyTier,
+)
 
 FEE_BPS_MAX = 2_000
 PREMIUM_BPS_MAX = 10_000
@@ -72,8 +79,11 @@ def validate(
             Code.UNSUPPORTED,
             "order: comparator must be the spec's, and sealed jobs are not offered yet",
         )
-    if order.caseable and (spec.sealed or spec.network):
-        raise Refused(Code.MALFORMED, "order: a caseable job has no seal and no network")
+    is_exact = order.comparator is Comparator.EXACT
+    if order.caseable and (spec.sealed or spec.network or not is_exact):
+        raise Refused(
+            Code.MALFORMED, "order: a caseable job has no seal, no network and the comparator exact"
+        )
     if not 1 <= order.max_executions <= EXECUTIONS_MAX:
         raise Refused(Code.BAD_AMOUNT, f"order: maxExecutions must be 1 to {EXECUTIONS_MAX}")
     if order.max_fee_bps > FEE_BPS_MAX or order.audit_premium_bps > PREMIUM_BPS_MAX:

@@ -14,7 +14,9 @@ from msgspec import Struct
 
 from quorate_protocol.limits import DIFFERENT_RESULTS, EXECUTIONS_MAX, EXECUTIONS_VERIFIED
 from quorate_protocol.messages.signed import Ack, Assignment, Order, Session, Verdict
+from quorate_protocol.rules import agreement as agreements
 from quorate_protocol.rules import confirmation
+from quorate_protocol.rules.agreement import EXACT, Agreement
 from quorate_protocol.rules.confirmation import Repeat
 from quorate_protocol.units import (
     BPS_ONE,
@@ -222,18 +224,21 @@ def further_affordable(order: Order, fee_bps: Bps, ran: Sequence[Ran]) -> int:
     return min(EXECUTIONS_MAX, left // one) if one else EXECUTIONS_MAX
 
 
-def is_clients_limit(order: Order, fee_bps: Bps, ran: Sequence[Ran]) -> bool:
+def is_clients_limit(
+    order: Order, fee_bps: Bps, ran: Sequence[Ran], agreement: Agreement = EXACT
+) -> bool:
     """Whether an undecided job ended at its client's own limit, and not for lack of owners.
 
     That is so when as many executions were revealed as the order allows, when three owners gave
-    three results, when one owner gave two, or when the budget covers no further execution.
+    three results of which no two agree, when one owner gave two, or when the budget covers no
+    further execution.
     """
     if confirmation.contradicted(repeats_in(ran)):
         return True
     results = [item.result for item in counting(ran) if item.result is not None]
     return (
         len(results) >= order.max_executions
-        or len(set(results)) >= DIFFERENT_RESULTS
+        or agreements.different(agreement, results) >= DIFFERENT_RESULTS
         or not further_affordable(order, fee_bps, ran)
     )
 
@@ -245,6 +250,7 @@ def bill(
     ran: Sequence[Ran],
     has_audit_billed: bool = False,
     was_held: bool = False,
+    agreement: Agreement = EXACT,
 ) -> Bill:
     """Says which executions the client of a decided job pays, which the audit fund, and how the
     charge splits (PROTOCOL §4 Outputs and pay).
@@ -254,7 +260,10 @@ def bill(
     that one charged the client, and later ones move held pay only.
     """
     honest = _honest(verdict, ran)
-    billed = [ran[0]] if was_held else _billed(order, ack, verdict, honest, ran, has_audit_billed)
+    has_clients_limit = is_clients_limit(order, ack.fee_bps, ran, agreement)
+    billed = [ran[0]]
+    if not was_held:
+        billed = _billed(order, ack, verdict, honest, has_clients_limit, has_audit_billed)
     credits = [Credit(item.assignment_hash, item.pay) for item in billed]
     has_premium = was_held or (verdict.outcome is Outcome.ACCEPTED and not has_audit_billed)
     if confirmation.contradicted(repeats_in(ran)):
@@ -263,7 +272,7 @@ def bill(
     unbilled = [item for item in honest if item not in billed]
     if verdict.outcome is Outcome.ACCEPTED:
         unbilled += _confirming(ran, honest)
-    elif _is_markets_limit(order, ack, verdict, ran):
+    elif verdict.outcome is Outcome.UNRESOLVED and not has_clients_limit:
         unbilled = []  # two results, and nobody knows which one is true
     fund = (Credit(item.assignment_hash, item.pay) for item in unbilled)
     return Bill(
@@ -290,12 +299,6 @@ def _confirming(ran: Sequence[Ran], group: Sequence[Ran]) -> list[Ran]:
     return [item for item in ran if item.repeats in result and item.result == result[item.repeats]]
 
 
-def _is_markets_limit(order: Order, ack: Ack, verdict: Verdict, ran: Sequence[Ran]) -> bool:
-    """Whether a job ended because the market ran out on two different results."""
-    is_unresolved = verdict.outcome is Outcome.UNRESOLVED
-    return is_unresolved and not is_clients_limit(order, ack.fee_bps, ran)
-
-
 def _honest(verdict: Verdict, ran: Sequence[Ran]) -> list[Ran]:
     """Returns the executions that are paid by somebody: the accepted ones, else all revealed."""
     if verdict.outcome is Outcome.ACCEPTED:
@@ -308,7 +311,7 @@ def _billed(
     ack: Ack,
     verdict: Verdict,
     honest: list[Ran],
-    ran: Sequence[Ran],
+    has_clients_limit: bool,
     has_audit_billed: bool,
 ) -> list[Ran]:
     is_read = [item for item in honest if item.assignment_hash in verdict.read]
@@ -319,7 +322,7 @@ def _billed(
             first = honest[: 2 if has_audit_billed else executions_expected(ack.rule)]
         case Outcome.LAPSED:
             return honest  # stopped by its client: the elapsed time
-        case Outcome.UNRESOLVED if is_clients_limit(order, ack.fee_bps, ran):
+        case Outcome.UNRESOLVED if has_clients_limit:
             return honest
         case Outcome.CANNOT_VERIFY if order.accept_unverified:
             first = honest[:1]

@@ -1,7 +1,6 @@
 """The decision on a job from its revealed executions (PROTOCOL §5).
 
-All functions are pure. Under the comparator `exact` two results agree when their digests are equal,
-so each distinct digest makes one group.
+All functions are pure. `rules.agreement` says which results agree, and which differ for certain.
 """
 
 from collections.abc import Sequence
@@ -11,6 +10,8 @@ from fractions import Fraction
 from msgspec import Struct
 
 from quorate_protocol.limits import DIFFERENT_RESULTS, EXECUTIONS_MAX, TIERS
+from quorate_protocol.rules import agreement as agreements
+from quorate_protocol.rules.agreement import EXACT, Agreement
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Label, VerifyTier
 from quorate_protocol.values import replace
 
@@ -35,7 +36,7 @@ class Execution(Struct, frozen=True):
 class Accepted(Struct, frozen=True):
     """Enough executions agree. Both fields hold indices into the executions given."""
 
-    group: tuple[int, ...]  # the agreeing ones
+    group: tuple[int, ...]  # the agreeing ones; first the one whose output is the job's
     faulted: tuple[int, ...]  # those that are at fault
 
 
@@ -73,6 +74,7 @@ def decide(
     is_exhausted: bool,
     affordable: int = EXECUTIONS_MAX,
     is_audited: bool = False,
+    agreement: Agreement = EXACT,
 ) -> Decision:
     """Decides over all executions so far, which are in CommitSet order.
 
@@ -80,23 +82,30 @@ def decide(
     that no further provider can be drawn. `affordable` is `settlement.further_affordable`.
     `is_audited` says that the beacon wanted an audit: then one execution is never enough.
     """
-    groups = _groups(executions)
+    results = [item.result for item in executions]
+    groups = agreements.groups(agreement, results)
     best = _best(rule, executions, groups)
+    rivals = agreements.rivals(agreement, results, best)
     is_unchecked = rule is Label.ADAPTIVE and is_audited and len(executions) == 1
-    if not is_unchecked and _suffices(rule, tier, executions, groups, best):
-        inside = set(best)
-        outside = (i for i in range(len(executions)) if i not in inside)
-        return Accepted(best, tuple(i for i in outside if not has_lapsed(executions[i])))
-    revealed = sum(len(group) for group in groups)
+    if not is_unchecked and _suffices(rule, tier, executions, rivals, best):
+        at_fault = (
+            number
+            for number, item in enumerate(executions)
+            if number not in best and not has_lapsed(item)
+            # Within a tolerance another result is no fault: honest ones may lie further apart.
+            if agreement.is_exact or item.result is None
+        )
+        return Accepted(agreements.in_order(agreement, results, best), tuple(at_fault))
+    revealed = len(executions) - results.count(None)
     room = min(cap - revealed, affordable)
     if room <= 0:
         return Unresolved(Limit.CLIENT)
     if is_exhausted or len(executions) >= EXECUTIONS_MAX:
-        if len(groups) >= DIFFERENT_RESULTS:
+        if agreements.different(agreement, results) >= DIFFERENT_RESULTS:
             return Unresolved(Limit.CLIENT)
         return CannotVerify() if len(groups) == 1 else Unresolved(Limit.MARKET)
     room = min(room, EXECUTIONS_MAX - len(executions))
-    return More(_needed(rule, tier, executions, best, room))
+    return More(_needed(rule, tier, executions, rivals, best, room))
 
 
 def risk(executions: Sequence[Execution], group: Sequence[int]) -> Fraction:
@@ -129,19 +138,11 @@ def _best(
     return max(groups, key=len, default=())
 
 
-def _groups(executions: Sequence[Execution]) -> list[tuple[int, ...]]:
-    by_result: dict[Hash32, list[int]] = {}
-    for index, execution in enumerate(executions):
-        if execution.result is not None:
-            by_result.setdefault(execution.result, []).append(index)
-    return [tuple(group) for group in by_result.values()]
-
-
 def _suffices(
     rule: Label,
     tier: VerifyTier,
     executions: Sequence[Execution],
-    groups: list[tuple[int, ...]],
+    rivals: list[tuple[int, ...]],
     best: tuple[int, ...],
 ) -> bool:
     match rule:
@@ -150,13 +151,13 @@ def _suffices(
         case Label.UNVERIFIED | Label.NONE:
             return len(best) >= 1
         case Label.ADAPTIVE:
-            return _adaptive_suffices(tier, executions, groups, best)
+            return _adaptive_suffices(tier, executions, rivals, best)
 
 
 def _adaptive_suffices(
     tier: VerifyTier,
     executions: Sequence[Execution],
-    groups: list[tuple[int, ...]],
+    rivals: list[tuple[int, ...]],
     best: tuple[int, ...],
 ) -> bool:
     if len(executions) == 1:
@@ -166,7 +167,6 @@ def _adaptive_suffices(
     if len(best) < 2:
         # An auditor that did not reveal has checked nothing, however trusted the primary is.
         return False
-    rivals = [group for group in groups if group != best]
     alone = risk(executions, best)
     if alone > Fraction(TIERS[tier].epsilon, PPM_ONE):
         return False
@@ -177,7 +177,12 @@ def _adaptive_suffices(
 
 
 def _needed(
-    rule: Label, tier: VerifyTier, executions: Sequence[Execution], best: tuple[int, ...], room: int
+    rule: Label,
+    tier: VerifyTier,
+    executions: Sequence[Execution],
+    rivals: list[tuple[int, ...]],
+    best: tuple[int, ...],
+    room: int,
 ) -> int:
     if rule is not Label.ADAPTIVE:
         return 1
@@ -187,7 +192,6 @@ def _needed(
     for count in range(1, room + 1):
         trial.append(Execution(Hash32(bytes(32)), Address(bytes(20)), None))
         group.append(len(trial) - 1)
-        rivals = [other for other in _groups(executions) if other != best]
-        if _adaptive_suffices(tier, trial, [tuple(group), *rivals], tuple(group)):
+        if _adaptive_suffices(tier, trial, rivals, tuple(group)):
             return count
     return room

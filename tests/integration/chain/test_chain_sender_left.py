@@ -155,7 +155,7 @@ async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> N
         sender = new_sender(chain.client, tmp_path / "outbox", poor, QUICK)
         nobody: Any = None
         market = SimpleNamespace(deployment=SimpleNamespace(chain_id=CHAIN_ID, token=SINK))
-        parts = [nobody, market] + [nobody] * 4 + [sender, SystemClock()] + [nobody] * 3
+        parts = [nobody, market] + [nobody] * 4 + [sender, SystemClock()] + [nobody] * 4
         performer = EffectPerformer(*parts)
         with pytest.raises(Unavailable, match=f"0x{poor.address.hex()} needs "):
             await performer._transact("case-1", Call(SINK, b"", 21_000))

@@ -453,9 +453,7 @@ def test_report_is_printed_for_people_and_for_programs(
     report_command.print_report(found, as_json=True)
     printed = json.loads(capsys.readouterr().out)
     assert printed["jobs"] == printed["outcomes"]["accepted"] == 1 and int(printed["fees"]) > 0
-    assert printed["demand"] == [
-        {"pool": f"0x{CLASS}", "name": "cpu", "jobs": 1, "unmatched": 0}
-    ]
+    assert printed["demand"] == [{"pool": f"0x{CLASS}", "name": "cpu", "jobs": 1, "unmatched": 0}]
     report_command.print_report(found, as_json=False)
     shown = capsys.readouterr().out
     assert "expired unmatched" in shown and "cpu" in shown

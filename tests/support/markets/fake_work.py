@@ -464,6 +464,8 @@ class FakeWork:
             batches=tuple(job.batches),
             beacons=tuple(job.beacons),
             executions=tuple(job.executions),
+            compare=job.submission.spec.compare,
+            distances=(),
             skips=(),
             exhausted_by=job.exhausted_by,
             witness=job.witness,

@@ -9,6 +9,7 @@ from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import Sequence
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
+from support.markets.noisy_market import NUMERIC, NoisyMarket
 from support.markets.scripted_market import CPUS, DOMAIN, STATEMENT, Market, Party, StoppingMarket
 from support.receipt_mutations import Keys
 
@@ -43,6 +44,7 @@ def gallery() -> list[Specimen]:
         "adaptive, audited, unwitnessed": _decided(LargeMarket()),
         "adaptive, witnessed": _witnessed(LargeMarket()),
         "accepted beside an owner that withdrew": _decided(_withdrawn(Market(*_parties(5)))),
+        "accepted within a tolerance": _decided(NoisyMarket(0, 5000, 200, 5100), compare=NUMERIC),
         "unverified": _decided(Market(*_parties(2)), accept_unverified=True),
     }
     return [

@@ -66,6 +66,7 @@ from quorate_protocol.units import (
     Amount,
     BlockNumber,
     Bps,
+    Comparator,
     DeclineReason,
     ExitStatus,
     Hash32,
@@ -385,7 +386,7 @@ class Market:
         up_to = changes.pop("up_to", Amount(40_000_000))
         spec_changes = {
             name: changes.pop(name)
-            for name in ("gateways", "inputs", "resources", "start_within")
+            for name in ("gateways", "inputs", "resources", "start_within", "compare")
             if name in changes
         }
         fields: dict[str, object] = {"budget": Amount(1_000_000), "max_executions": Small(7)}
@@ -393,6 +394,8 @@ class Market:
         limit = Seconds(self.limit)
         spec = replace(a_spec(f"job-{nonce}"), max_duration=limit, **spec_changes)  # type: ignore[arg-type]
         self.specs[spec.digest()] = spec
+        comparator = spec.compare.comparator
+        fields = {"comparator": comparator, "caseable": comparator is Comparator.EXACT, **fields}
         terms = OrderTerms(f"job-{nonce}")
         fields = {"terms_hash": terms.digest(), **fields}
         message = an_order(

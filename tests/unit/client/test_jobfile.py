@@ -11,7 +11,8 @@ from quorate.images import build_python_image
 from quorate.job.jobfile import parse_job
 from quorate.job.packing import pack
 from quorate_protocol.messages.classes import Pool
-from quorate_protocol.units import Small, VerifyTier
+from quorate_protocol.messages.job_spec import Compare
+from quorate_protocol.units import Comparator, Ppm, Small, VerifyTier
 
 IMAGE = "python@sha256:" + "0" * 64
 MINIMAL = f"image: {IMAGE}\nmax_price: 0.30\n"
@@ -74,6 +75,13 @@ def test_the_same_file_gives_the_same_spec() -> None:
     assert spec_of(text).cid() == spec_of(MINIMAL + "env: [A=2, B=1]\n").cid()
 
 
+def test_a_tolerance_is_a_share_of_the_numbers() -> None:
+    found = spec_of(MINIMAL + "verify: {compare: numeric, include: ['*.npy'], tolerance: 0.0015}\n")
+    assert found.compare == Compare(Comparator.NUMERIC, ("*.npy",), Ppm(1500))
+    assert spec_of(MINIMAL + "verify: {compare: text}\n").compare == Compare(Comparator.TEXT)
+    assert spec_of(MINIMAL).compare == Compare()
+
+
 def test_commands_become_a_shell_script() -> None:
     spec = spec_of(MINIMAL + "commands: [cd /tmp, ls]\n")
     assert spec.command() == ("/bin/sh", "-c", "set -e\ncd /tmp\nls")
@@ -114,6 +122,11 @@ IN_A_FILE = [  # what follows the image and the price
     ("env: {LD_PRELOAD: x}\n", "LD_PRELOAD is reserved"),
     ("pool: hopper/132/550\n", "pool: hopper/132/550 is a host class, and pools took their"),
     ("determinism: tf\n", "determinism: 'tf' is not a profile; write one of none"),
+    ("verify: {compare: image}\n", "compare: 'image'; choose one of exact, numeric, text"),
+    ("verify: {compare: text, tolerance: 1e-3}\n", "tolerance: '1e-3' is not a share; write"),
+    ("verify: {compare: text, tolerance: 0.2}\n", "compare.tolerancePpm: 0 to 100000 millionths"),
+    ("verify: {tolerance: 0.001}\n", "compare: exact compares all files"),
+    ("verify: {compare: text, include: ['']}\n", "compare.include: 1 to 16 patterns"),
     ("attestation: L2\n", "attestation: 'L2'; write L1"),
     ("pool: 0x12\n", "pool: '0x12' is not a pool's id"),
     ("name: Not Good\n", "job: name: 'Not Good' is no name; use lower-case"),

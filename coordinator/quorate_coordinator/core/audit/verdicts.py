@@ -62,6 +62,7 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
             order, job.ack.message.fee_bps, ledger.ran(context, job, members)
         ),
         _is_audit_wanted(job),
+        ledger.agreement_of(context, job),
     )
     match decision:
         case verdicts.More(count):
@@ -102,7 +103,9 @@ def _confirm(
     members, result = committed_leases(context, job), leases.result_of(group[0])
     kinds = {lease.assignment_hash: leases.class_of(lease) for lease in members}
     results = [(leases.result_of(lease), kinds[lease.assignment_hash]) for lease in members]
-    disputed, unconfirmed = confirmation.disputed(results, result), set[Hash32]()
+    # Nobody is at fault for a result outside a client's tolerance.
+    disputed = confirmation.disputed(results, result) if job.is_exact else frozenset[Hash32]()
+    unconfirmed = set[Hash32]()
     for kind in sorted(disputed):
         missing = confirmation.missing(found, result, kind)
         if missing:
@@ -116,7 +119,11 @@ def _confirm(
     is_over = is_exhausted or is_empty
     if unconfirmed and not is_over and len(drawn_leases(context, job)) < EXECUTIONS_MAX:
         return _escalate(context, job, 1)
-    wrong = [lease for lease in members if leases.result_of(lease) not in (None, result)]
+    wrong = [
+        lease
+        for lease in members
+        if leases.result_of(lease) not in (None, result) and (job.is_exact or lease not in group)
+    ]
     silent = [lease for lease in outside if leases.result_of(lease) is None]
     guilty = [lease for lease in wrong if kinds[lease.assignment_hash] in disputed - unconfirmed]
     faulted = [lease for lease in members if lease in guilty or lease in silent]

@@ -4,7 +4,7 @@ or the stop, and then call `advance`.
 
 from typing import assert_never
 
-from quorate_coordinator.core.audit import batches, draw, repeats, verdicts
+from quorate_coordinator.core.audit import batches, comparisons, draw, repeats, verdicts
 from quorate_coordinator.core.audit.assignment import end_unpaid
 from quorate_coordinator.core.model import beacon_time
 from quorate_coordinator.core.model import lease as leases
@@ -115,4 +115,7 @@ def _advance_revealing(context: StepContext, job: Job, phase: Revealing) -> Job:
         )
     if batches.was_cut_short(job):
         return verdicts.pay_elapsed(context, job, members)
+    job = comparisons.ask(context, job)
+    if comparisons.is_waiting(job):
+        return job
     return verdicts.decide(context, job, is_exhausted=False)

@@ -418,7 +418,7 @@ def deadline_of(state: State, job: Job, limits: Limits) -> int | None:
             if not found and skipped:
                 # All have committed. The batch is closed after a silent provider could accept.
                 found.append(skips.silent_until(state, skipped) + 1)
-        case Revealing(batch) if batch.closings < CLOSINGS_MAX:
+        case Revealing(batch) if found and batch.closings < CLOSINGS_MAX:
             found.append(batch.commit_set.message.closed_at + limits.beacon_period + 2)
         case _:
             pass

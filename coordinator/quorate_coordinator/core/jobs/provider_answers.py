@@ -1,5 +1,8 @@
-"""Applies providers' answers to an assignment: Accept, Decline, Commit and Reveal."""
+"""Applies providers' answers to an assignment: Accept, Decline, Commit and Reveal, and what the
+shell found when it compared their outputs.
+"""
 
+from quorate_coordinator.core.audit import comparisons
 from quorate_coordinator.core.audit.assignment import lease_of, step_lease
 from quorate_coordinator.core.jobs import places
 from quorate_coordinator.core.jobs.advance import advance
@@ -13,6 +16,7 @@ from quorate_coordinator.core.model.events import (
     CommitReceived,
     DeclineReceived,
     EquivocationSeen,
+    OutputsCompared,
     RevealReceived,
 )
 from quorate_coordinator.core.model.lease import Lease
@@ -178,3 +182,11 @@ def on_reveal(context: StepContext, event: RevealReceived) -> None:
         return
     context.note(lease.job_id, "revealed", f"execution {lease.index}")
     advance(context, context.state.jobs[lease.job_id])
+
+
+def on_compared(context: StepContext, event: OutputsCompared) -> None:
+    job = comparisons.note(context, event)
+    if job is not None:
+        apart = "beyond any tolerance" if event.ppb is None else f"{event.ppb} ppb"
+        context.note(job.id, "compared", f"two outputs are {apart} apart")
+        advance(context, job)

@@ -74,6 +74,25 @@ class StoreReceipt(_Document, frozen=True, tag=True):
     cid: str
 
 
+class CompareOutputs(Struct, frozen=True, tag=True):
+    """Compares the outputs of two revealed executions, and then submits `OutputsCompared`.
+
+    What cannot be compared by `until`, because a file is missing for example, differs.
+    """
+
+    key: str
+    job_id: Hash32
+    one: Hash32  # assignment hashes
+    other: Hash32
+    client: Address
+    until: UnixSeconds
+
+    @property
+    def lane(self) -> str:
+        """One for each client, so that nobody's large outputs delay those of others for long."""
+        return f"compare-{self.client.hex()}"
+
+
 class PaidVoucher(Struct, frozen=True):
     """A voucher and the session that allows the voucher's key to sign."""
 
@@ -226,6 +245,7 @@ Effect = (
     Send
     | StoreSpec
     | StoreReceipt
+    | CompareOutputs
     | SendPayroll
     | SendRedeem
     | SendLocks

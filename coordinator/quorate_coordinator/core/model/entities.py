@@ -28,6 +28,7 @@ from quorate_protocol.units import (
     Address,
     Amount,
     BlockNumber,
+    Comparator,
     Hash32,
     Ppm,
     Price,
@@ -200,6 +201,15 @@ class Batch(Struct, frozen=True):
         return self.number > 0 and self.commit_set.message.beacon_round == 0
 
 
+class Comparison(Struct, frozen=True):
+    """The distance of the outputs of two executions, once it is known."""
+
+    one: Hash32  # assignment hashes
+    other: Hash32
+    is_known: bool = False
+    ppb: int | None = None  # None: no tolerance lets them agree
+
+
 class EmptyDraw(Struct, frozen=True):
     """The draw of a further batch that found nobody in both passes, or whose round is missing."""
 
@@ -316,6 +326,7 @@ class Job(Struct, frozen=True):
     phase: JobPhase
     leases: tuple[Hash32, ...] = ()
     batches: tuple[Batch, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()  # none under the comparator `exact`
     beacons: tuple[BeaconUsed, ...] = ()
     empty_draw: EmptyDraw | None = None  # the newest one
     agreed: tuple[Hash32, ...] = ()  # members whom a repeat asks, or may ask, in this order
@@ -341,6 +352,11 @@ class Job(Struct, frozen=True):
     @property
     def order(self) -> Order:
         return self.submission.order.message
+
+    @property
+    def is_exact(self) -> bool:
+        """Only equal results agree, and another one is a fault."""
+        return self.order.comparator is Comparator.EXACT
 
     @property
     def is_escrowed(self) -> bool:

@@ -103,6 +103,15 @@ class CheckedGpu(Struct, frozen=True):
     keys: tuple[Address, ...]
 
 
+class OutputsCompared(Struct, frozen=True, tag=True):
+    """How far the outputs of two executions are apart (`effects.CompareOutputs`)."""
+
+    job_id: Hash32
+    one: Hash32
+    other: Hash32
+    ppb: int | None  # None: no tolerance lets them agree, or they could not be compared
+
+
 class AttestationReceived(Struct, frozen=True, tag=True):
     """The attestation document that a provider's offer names. Draw, proofs and signatures have
     passed their checks.
@@ -381,6 +390,7 @@ Event = (
     | CommitReceived
     | EquivocationSeen
     | RevealReceived
+    | OutputsCompared
     | AttestationReceived
     | OrderReceived
     | WitnessReceived

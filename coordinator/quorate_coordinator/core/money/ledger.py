@@ -25,6 +25,7 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Session, Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement, tabs
+from quorate_protocol.rules.agreement import EXACT, Agreement, within
 from quorate_protocol.rules.settlement import Credit, Ran
 from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.units import Address, Amount, UnixSeconds, usd
@@ -66,11 +67,25 @@ def ran(context: StepContext, job: Job, members: list[Lease]) -> list[Ran]:
     ]
 
 
+def agreement_of(context: StepContext, job: Job) -> Agreement:
+    """What says which of its results agree."""
+    if job.is_exact:
+        return EXACT
+    results = {name: result_of(context.state.leases[name]) for name in job.leases}
+    known = ((results[it.one], results[it.other], it.ppb) for it in job.comparisons)
+    return within(job.submission.spec.compare.tolerance_ppm, known)
+
+
 def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease]) -> Job:
     """What the client pays is held for now; the audit fund pays at once."""
     order = job.order
     bill = settlement.bill(
-        order, job.ack.message, verdict, ran(context, job, members), is_audit_billed(job)
+        order,
+        job.ack.message,
+        verdict,
+        ran(context, job, members),
+        is_audit_billed(job),
+        agreement=agreement_of(context, job),
     )
     split = bill.split
     context.set_live(job, False)

@@ -28,6 +28,7 @@ from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.receipt import (
     VERSION,
     BeaconEvidence,
+    Distance,
     Evidence,
     ExecutionEvidence,
     Receipt,
@@ -39,6 +40,7 @@ from quorate_protocol.messages.receipt import (
 from quorate_protocol.messages.signed import Commit, CommitReceipt, Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import audit_draw
+from quorate_protocol.rules.agreement import pairs_to_compare
 from quorate_protocol.rules.receipts import receipt_draws
 from quorate_protocol.units import Address, Hash32, Outcome, Round, Small, UnixSeconds
 
@@ -142,6 +144,8 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
         batches=tuple(batch.commit_set for batch in batches),
         beacons=tuple(BeaconEvidence(item.round, item.signature) for item in beacons),
         executions=executions,
+        compare=job.submission.spec.compare,
+        distances=_distances(job, batches, executions),
         skips=tuple(_skip(state, number, skip) for number, skip in skipped),
         exhausted_by=empty.round if empty is not None else Round(0),
         witness=job.witness if batches else None,
@@ -154,6 +158,18 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
         ),
         stop=job.stop if outcome is Outcome.LAPSED else None,
         version=VERSION,
+    )
+
+
+def _distances(
+    job: Job, batches: tuple[Batch, ...], executions: tuple[ExecutionEvidence, ...]
+) -> tuple[Distance, ...]:
+    members = [name for batch in batches for name in batch.members]
+    found = {(item.one, item.other): item.ppb for item in job.comparisons}
+    pairs = pairs_to_compare([item.reveal for item in executions]) if found else ()
+    return tuple(
+        Distance(Small(one), Small(other), found[members[one], members[other]])
+        for one, other in pairs
     )
 
 

@@ -95,7 +95,7 @@ def draft_order(
         max_fee_bps=Bps(job.max_fee_bps),
         verify_tier=job.tier(),
         comparator=spec.compare.comparator,
-        caseable=not (spec.sealed or spec.network),
+        caseable=spec.compare.comparator is Comparator.EXACT and not (spec.sealed or spec.network),
         pool=job.host(),
         witness=ZERO_ADDRESS,
         accept_unwitnessed=job.accept_unwitnessed,

@@ -26,6 +26,7 @@ from quorate_content.dag.disk_tree import LocalBlocks, Nodes, build_path, cid_of
 from quorate_content.dag.unixfs import V1_2025
 from quorate_content.dag.walk import DagWalk, NullSink
 from quorate_content.transfer.sealed import open_sealed
+from quorate_protocol.messages.receipt import ExecutionEvidence
 from quorate_protocol.messages.views import SealedOutput
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Hash32
@@ -105,6 +106,17 @@ def _directory_pieces(item: Upload) -> Iterator[bytes]:
         blocks.close()
     if pending:
         yield bytes(pending)
+
+
+def sealed_of(item: ExecutionEvidence) -> SealedOutput:
+    """Returns what opens the output of a revealed execution."""
+    assert item.reveal is not None, "it was revealed"
+    return SealedOutput(
+        item.commit.message.encrypted_output,
+        item.reveal.salt,
+        item.reveal.output_digest,
+        item.reveal.exit_status,
+    )
 
 
 async def fetch_output(

@@ -3,10 +3,11 @@
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.rules import settlement
+from quorate_protocol.rules.agreement import EXACT, Agreement, within
 from quorate_protocol.rules.receipts.receipt_draws import was_held
 from quorate_protocol.rules.receipts.repeat_batch import is_repeat
 from quorate_protocol.rules.settlement import Bill, Ran
-from quorate_protocol.units import Amount, Hash32, Outcome
+from quorate_protocol.units import Amount, Comparator, Hash32, Outcome
 
 
 def bill_of(receipt: Receipt) -> Bill:
@@ -20,7 +21,18 @@ def bill_of(receipt: Receipt) -> Bill:
         ran_of(receipt),
         is_billed,
         len(receipt.batches) > 1 and was_held(receipt),
+        agreement_of(receipt),
     )
+
+
+def agreement_of(receipt: Receipt) -> Agreement:
+    """What says which results agree. `receipt_outcomes` checks that it is complete."""
+    if receipt.compare.comparator is Comparator.EXACT:
+        return EXACT
+    results = dict(enumerate(map(result_of, receipt.executions)))
+    shown = receipt.distances
+    known = ((results.get(it.one), results.get(it.other), it.ppb) for it in shown)
+    return within(receipt.compare.tolerance_ppm, known)
 
 
 def paid_by_client(receipt: Receipt) -> dict[Hash32, Amount]:
@@ -35,7 +47,8 @@ def paid_by_client(receipt: Receipt) -> dict[Hash32, Amount]:
         case Outcome.ACCEPTED:
             is_lost = ran[0].assignment_hash not in verdict.group
         case Outcome.UNRESOLVED:
-            is_lost = not settlement.is_clients_limit(order, ack.fee_bps, ran)
+            agreement = agreement_of(receipt)
+            is_lost = not settlement.is_clients_limit(order, ack.fee_bps, ran, agreement)
         case _:
             is_lost = False
     credits = () if is_lost else bill_of(receipt).split.credits

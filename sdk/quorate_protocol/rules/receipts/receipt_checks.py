@@ -22,6 +22,7 @@ from quorate_protocol.messages.envelope import AnyEnvelope, Recover, check_signa
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, VERSION, Check, Receipt, Report
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.agreement import PAIRS_MAX
 from quorate_protocol.rules.receipts import (
     receipt_dates,
     receipt_draws,
@@ -104,6 +105,7 @@ def _bounds(receipt: Receipt) -> Check:
         (len(receipt.skips), TRIES_MAX),
         (len(receipt.slots), TRIES_MAX),
         (len(receipt.withdrawals), WITHDRAWALS_MAX),
+        (len(receipt.distances), PAIRS_MAX),
     )
     good = all(count <= most for count, most in counts)
     return Check("bounds", good, f"at most {EXECUTIONS_MAX} executions and {TRIES_MAX} tries")

@@ -7,15 +7,17 @@ There the checks refuse what no trust could give.
 from collections.abc import Iterator, Sequence
 
 from quorate_protocol.limits import EXECUTIONS_MAX
+from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.receipt import Check, Receipt
+from quorate_protocol.rules import agreement as agreements
 from quorate_protocol.rules import confirmation, settlement
 from quorate_protocol.rules import verdict as verdicts
-from quorate_protocol.rules.receipts.receipt_bill import ran_of, result_of
+from quorate_protocol.rules.receipts.receipt_bill import agreement_of, ran_of, result_of
 from quorate_protocol.rules.receipts.receipt_draws import is_audit_wanted
 from quorate_protocol.rules.receipts.repeat_batch import is_repeat
 from quorate_protocol.rules.settlement import Ran
 from quorate_protocol.rules.verdict import Accepted, Execution
-from quorate_protocol.units import KILLED, PPM_ONE, ZERO_HASH, Hash32, Label, Outcome
+from quorate_protocol.units import KILLED, PPM_ONE, ZERO_HASH, Comparator, Hash32, Label, Outcome
 from quorate_protocol.values import replace
 
 SUSPICION_MAX_PPM = 200_000
@@ -42,9 +44,10 @@ def checks(receipt: Receipt) -> Iterator[Check]:
         "verdict:exhausted",
         not receipt.exhausted_by
         or verdict.outcome in UNDECIDED
-        or bool(_unconfirmed(ran_of(receipt), _result(receipt))),
+        or bool(_unconfirmed(receipt, ran_of(receipt), _result(receipt))),
         "an empty draw is shown only where it decides",
     )
+    yield from _compared(receipt)
     yield from _repeated(receipt)
     match verdict.outcome:
         case Outcome.ACCEPTED:
@@ -53,6 +56,25 @@ def checks(receipt: Receipt) -> Iterator[Check]:
             yield from _lapsed(receipt, executions)
         case Outcome.UNRESOLVED | Outcome.CANNOT_VERIFY:
             yield from _undecided(receipt, executions)
+
+
+def _compared(receipt: Receipt) -> Iterator[Check]:
+    compare, order = receipt.compare, receipt.order.message
+    job_spec.validate_compare(compare)
+    is_exact = compare.comparator is Comparator.EXACT
+    yield Check(
+        "compare",
+        compare.comparator is order.comparator and (is_exact or not order.caseable),
+        "the comparator is the order's, and only an exact one is caseable",
+    )
+    reveals = [item.reveal for item in receipt.executions]
+    pairs = () if is_exact else agreements.pairs_to_compare(reveals)
+    shown = tuple((item.one, item.other) for item in receipt.distances)
+    yield Check(
+        "distances",
+        shown == pairs and all(item.ppb is None or item.ppb >= 0 for item in receipt.distances),
+        "each two results that differ are compared once, and others never",
+    )
 
 
 def _executions(receipt: Receipt, count: int) -> tuple[Execution, ...]:
@@ -100,26 +122,29 @@ def _decide(
         is_exhausted,
         settlement.further_affordable(order, fee_bps, ran),
         is_audit_wanted(receipt),
+        agreement_of(receipt),
     )
 
 
 def _accepted(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[Check]:
     verdict = receipt.verdict.message
-    by_hash = {item.assignment_hash: item for item in executions}
-    if not set(verdict.group) <= set(by_hash):
+    if not set(verdict.group) <= {item.assignment_hash for item in executions}:
         yield Check("verdict:group", False, "a repeat is no member of the group")
         return
-    agreed = {by_hash[item].result for item in verdict.group}
-    inside = tuple(item.assignment_hash for item in executions if item.result in agreed)
+    agreement, results = agreement_of(receipt), [item.result for item in executions]
+    groups = (
+        agreements.in_order(agreement, results, group)
+        for group in agreements.groups(agreement, results)
+    )
     yield Check(
         "verdict:group",
-        inside == verdict.group and len(agreed) == 1 and None not in agreed,
-        "the group is all that agree, but who contradicted itself",
+        verdict.group in [_names(executions, group) for group in groups],
+        "the group is all that agree, but who contradicted itself; first whose output counts",
     )
     silent = {x.assignment_hash for x in executions if x.result is None and not x.is_alone}
     ran, result = ran_of(receipt), _result(receipt)
-    unconfirmed = _unconfirmed(ran, result)
-    confirmed = _disputed(ran, result) - unconfirmed
+    unconfirmed = _unconfirmed(receipt, ran, result)
+    confirmed = _disputed(receipt, ran, result) - unconfirmed
     wrong = {x.assignment_hash for x in _wrong(ran, result) if x.class_id in confirmed}
     yield Check(
         "verdict:confirmed",
@@ -144,18 +169,25 @@ def _result(receipt: Receipt) -> Hash32 | None:
     return next((x.result for x in ran_of(receipt) if x.assignment_hash in group), None)
 
 
+def _names(executions: Sequence[Execution], group: Sequence[int]) -> tuple[Hash32, ...]:
+    return tuple(executions[index].assignment_hash for index in group)
+
+
 def _wrong(ran: Sequence[Ran], result: Hash32 | None) -> list[Ran]:
     return [item for item in ran if item.result not in (None, result)]
 
 
-def _disputed(ran: Sequence[Ran], result: Hash32 | None) -> frozenset[Hash32]:
+def _disputed(receipt: Receipt, ran: Sequence[Ran], result: Hash32 | None) -> frozenset[Hash32]:
+    """The classes in which another result is a fault once confirmed; none within a tolerance."""
+    if not agreement_of(receipt).is_exact:
+        return frozenset()
     return confirmation.disputed(((item.result, item.class_id) for item in ran), result)
 
 
-def _unconfirmed(ran: Sequence[Ran], result: Hash32 | None) -> frozenset[Hash32]:
+def _unconfirmed(receipt: Receipt, ran: Sequence[Ran], result: Hash32 | None) -> frozenset[Hash32]:
     """The classes in which another result is no fault yet."""
     repeats = settlement.repeats_in(ran)
-    kinds = _disputed(ran, result) if result is not None else ()
+    kinds = _disputed(receipt, ran, result) if result is not None else ()
     return frozenset(kind for kind in kinds if confirmation.missing(repeats, result, kind))
 
 
@@ -167,9 +199,7 @@ def _is_enough(receipt: Receipt, executions: tuple[Execution, ...]) -> bool:
             return not executions[0].is_killed and not is_audit_wanted(receipt)
         return len(verdict.group) >= 2
     decision = _decide(receipt, executions, is_exhausted=False)
-    named = isinstance(decision, Accepted) and verdict.group == tuple(
-        executions[index].assignment_hash for index in decision.group
-    )
+    named = isinstance(decision, Accepted) and verdict.group == _names(executions, decision.group)
     return named and not _was_decided_before(receipt)
 
 
@@ -183,7 +213,7 @@ def _was_decided_before(receipt: Receipt) -> bool:
         is_draw = not is_repeat(receipt.batches[count].message)
         if is_draw and isinstance(decision, Accepted):
             result = executions[decision.group[0]].result
-            if not _unconfirmed(_ran(receipt, count), result):
+            if not _unconfirmed(receipt, _ran(receipt, count), result):
                 return True
     return False
 
@@ -212,7 +242,7 @@ def _repeated(receipt: Receipt) -> Iterator[Check]:
                 and result is not None
                 and len(group) >= 2
                 and len(named) <= missing
-                and kind in _disputed(before, result)
+                and kind in _disputed(receipt, before, result)
                 and named <= {item.assignment_hash for item in group}
             )
             if receipt.ack.message.rule is not Label.ADAPTIVE:
@@ -287,12 +317,12 @@ def _outcome_of(decision: verdicts.Decision) -> Outcome | None:
 
 
 def _with_suspicion(
-    executions: tuple[Execution, ...], of_result: int, of_others: int, result: Hash32 | None = None
+    executions: tuple[Execution, ...], of_group: int, of_others: int, group: Sequence[int] = ()
 ) -> tuple[Execution, ...]:
-    """The executions with one suspicion for those that gave `result`, and another for others."""
+    """The executions with one suspicion for those of a group, and another for others."""
     return tuple(
-        replace(item, suspicion_ppm=of_result if item.result == result else of_others)
-        for item in executions
+        replace(item, suspicion_ppm=of_group if number in group else of_others)
+        for number, item in enumerate(executions)
     )
 
 
@@ -300,12 +330,11 @@ def _is_beyond_doubt(receipt: Receipt, executions: tuple[Execution, ...]) -> boo
     """Whether the adaptive rule accepts a group however little its members are trusted, and however
     much the others are.
     """
-    for result in {item.result for item in executions if item.result is not None}:
-        doubted = _with_suspicion(executions, SUSPICION_MAX_PPM, SUSPICION_MIN_PPM, result)
+    results = [item.result for item in executions]
+    for group in agreements.groups(agreement_of(receipt), results):
+        doubted = _with_suspicion(executions, SUSPICION_MAX_PPM, SUSPICION_MIN_PPM, group)
         decision = _decide(receipt, doubted, is_exhausted=True)
-        is_theirs = (
-            isinstance(decision, Accepted) and executions[decision.group[0]].result == result
-        )
+        is_theirs = isinstance(decision, Accepted) and set(decision.group) == set(group)
         if len(executions) > 1 and is_theirs:
             return True
     return False

@@ -75,7 +75,7 @@ def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
     offered = market.offer
     assert offered is not None
     waiting = [
-        market.order(number % 2, number) for number in range(1, 13)
+        market.order(number % 2, number) for number in range(1, 25)
     ]  # ordered while the provider is on the list
     market.send_offer(market.decliner, replace(offered, seq=Sequence(2), expires=WITHDRAWN))
     market.until_decided(*waiting)
@@ -89,7 +89,7 @@ def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
     )
     assert hash_list(()) in skips
     known = {lease for job_id in waiting for lease in market.job(job_id).leases}
-    job_id = market.order(0, 13)
+    job_id = market.order(0, 25)
     market.until_decided(job_id)
     asked = {
         market.core.state.leases[lease].provider
@@ -102,7 +102,7 @@ def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
     market.send_offer(
         market.decliner, replace(offered, seq=Sequence(3), expires=UnixSeconds(market.at + 900))
     )
-    market.run_jobs(14, 1)
+    market.run_jobs(26, 1)
     assert market.offer is not None
 
 
