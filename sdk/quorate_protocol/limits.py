@@ -26,9 +26,7 @@ OWNERS_MIN_ADAPTIVE = 8
 OWNERS_MIN_QUORUM = 3
 BEACON_AHEAD_MIN = 2  # periods between a primary's commit and its beacon round
 BEACON_AHEAD_MAX = 10
-TRUST_PASSED_MAX = 1000
-TRUST_PRIOR = 100
-TRUST_NEWCOMER = 20
+TRUST_PASSED_MAX = 3000
 OUTPUT_CHUNK_BYTES = 64 * 1024
 TREE_ENTRIES_MAX = 100_000  # files and folders of one output, or of any other content
 OFFER_BYTES_MAX = 4096
@@ -49,7 +47,7 @@ class Tier(Struct, frozen=True):
 
 TIERS: dict[VerifyTier, Tier] = {
     VerifyTier.LEAN: Tier(Ppm(20_000), 400, Ppm(1000)),
-    VerifyTier.STANDARD: Tier(Ppm(50_000), 200, Ppm(1000)),
+    VerifyTier.STANDARD: Tier(Ppm(30_000), 200, Ppm(1000)),
     VerifyTier.STRICT: Tier(Ppm(100_000), 400, Ppm(100)),
     VerifyTier.CRITICAL: Tier(Ppm(1_000_000), 0, Ppm(10)),
 }

@@ -22,6 +22,7 @@ from quorate_protocol.messages.signed import Witness
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import (
+    PPM_ONE,
     ZERO_HASH,
     Address,
     Bps,
@@ -79,8 +80,9 @@ def test_a_coordinator_cannot_drop_a_witness(attack: Attack) -> None:
     market.send(ev.WitnessReceived(seal(DOMAIN, message, key.sign), key.address))
     market.until_decided(job_id)
     body = canonical.decode(Receipt, market.receipts[-1])
-    closed = replace(body.batches[0].message, witness_hash=ZERO_HASH)
-    sets = (seal(DOMAIN, closed, STATEMENT.sign), *body.batches[1:])
+    first, *later = (replace(batch.message, audit_ppm=PPM_ONE) for batch in body.batches)
+    closed = (replace(first, witness_hash=ZERO_HASH), *later)
+    sets = tuple(seal(DOMAIN, each, STATEMENT.sign) for each in closed)
     dropped = signed_again(body, witness=None, batches=sets)
     known = own_record(market, body, lambda assignment, commit: True)
     assert check_receipt(known, document(body), body.verdict).charged < 2 * 1_000

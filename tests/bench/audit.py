@@ -1,18 +1,25 @@
 """What each way of checking costs in executions, and how many wrong results it lets through.
 
-One market, in which a share of the owners cheats: `always` returns a wrong result each time,
-`sleeping` begins after 200 jobs and then lies once in ten, `colluding` does the same and all of
-them return the same wrong result. A convicted cheater that always lied is gone; the others come
-back as newcomers with new stake. Honest executions go wrong once in 10,000.
+One old market, not one born with newcomers alone: the honest owners have passed all audits that
+count. One in 10,000 of their jobs is the last of its owner, and a newcomer takes the place. At 24
+jobs a day an owner so stays for a bit more than a year. A share of the owners cheats, and begins as
+newcomers: `always` returns a wrong result each time, `sleeping` begins after 200 jobs and then lies
+once in ten, `colluding` does the same and all of them return the same wrong result. A convicted
+cheater that always lied is gone; the others come back as newcomers. So that they are at all stages,
+`warm_up` jobs of each owner run before anything is counted. Honest executions go wrong once in
+10,000.
 
 `eba_*` is the product's own rule: `audit_draw.rate_ppm`, `verdict.decide` and
-`trust_record.after_audit`
-(PROTOCOL §5 Rate, Batches, Holding, Faults). Beside it stand `fixed_2` and `fixed_3` (so many
-executions of each job, of which at least two and a majority must agree) and `boinc` (adaptive
-replication: `sched_send.cpp`, CV of 10).
+`trust_record.after_audit` (PROTOCOL §5 Rate, Batches, Holding, Faults). `eba_no_stake` is
+`eba_standard` for jobs that cost nobody stake, because their comparator is not `exact`. Beside it
+stand `fixed_2` and `fixed_3` (so many executions of each job, of which at least two and a majority
+must agree) and `boinc` (adaptive replication: `sched_send.cpp`, CV of 10).
 
-`wrong` counts results that were wrong when they became final. `steady` counts the second half of
-the jobs, when most owners have passed the 20 audits of a newcomer.
+`wrong` counts results that were wrong when they became final, and those held at the end.
+`profit_per_lie` is what a cheater gained beside an honest owner, in pays of a job, for each lie
+that was decided. A paid lie saves the cost of the run, 60 % of its pay. A lie that was found loses
+the rest, and strikes and few audits passed lower its price (4.67). No stake is counted, so no fine
+of a jury either, nor what a new stake costs.
 
 `python tests/bench/audit.py` prints one JSON line.
 """
@@ -25,18 +32,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from quorate_protocol.limits import EXECUTIONS_MAX, MAINNET
+from quorate_protocol.limits import EXECUTIONS_MAX, MAINNET, TRUST_PASSED_MAX
 from quorate_protocol.rules import verdict
 from quorate_protocol.rules.audit_draw import CheatingIncentive, rate_ppm
 from quorate_protocol.rules.hold_window import window_jobs
+from quorate_protocol.rules.reputation.rank import AUDIT_PPM, AUDITS_MAX, STRIKE_PPM
 from quorate_protocol.rules.trust_record import Trust, after_audit
 from quorate_protocol.units import PPM_ONE, Address, Amount, Hash32, Label, UnixSeconds, VerifyTier
 
 PAY = Amount(100_000)
 ERROR = 1e-4  # of an honest execution
 SLEEPS_FOR, LIES = 200, 0.1
+WARM_UP = 250  # jobs of each owner before anything is counted
+STAYS = 10_000  # jobs of an honest owner
+COST = 0.6  # of running a job, in its pay
 CLIENTS = 50
 HOUR = 3600
+HOLD = 24  # jobs, at one an hour, until 24 h end the hold
 FOLLOWING = 20  # held jobs of other clients that are executed again after a fault (5.57)
 CHEATERS = ("always", "sleeping", "colluding")
 RIGHT, TOGETHER = 0, 1  # results; other numbers are one owner's own
@@ -50,6 +62,7 @@ class Owner:
     kind: str  # of CHEATERS, or "honest"
     trust: Trust = field(default_factory=Trust)
     served: int = 0
+    audits: int = 0  # passed, as `rank` counts
     valid_in_a_row: int = 0  # as BOINC counts
     faults: dict[int, int] = field(default_factory=dict)  # client -> the job's number
     held: deque[tuple[int, int, int]] = field(default_factory=deque)  # job, client, result
@@ -66,9 +79,15 @@ class Owner:
             return TOGETHER if Random(job).random() < LIES else RIGHT
         return 2 + self.number if chance.random() < LIES else RIGHT
 
+    def lost_price(self) -> float:
+        """What its record costs it in a job, beside an owner that is known."""
+        strikes = STRIKE_PPM * len(self.trust.strikes)
+        return (strikes + AUDIT_PPM * max(0, AUDITS_MAX - self.audits)) / PPM_ONE
+
     def begin_again(self) -> None:
         """Pays new stake and is a newcomer; who always lied leaves its place to an honest one."""
-        self.trust, self.faults, self.valid_in_a_row, self.served = Trust(), {}, 0, 0
+        self.trust, self.faults, self.valid_in_a_row = Trust(), {}, 0
+        self.served, self.audits = 0, 0
         self.kind = "honest" if self.kind == "always" else self.kind
         self.held.clear()
 
@@ -80,8 +99,31 @@ class Market:
         self.chance = Random(seed)
         cheaters = round(owners * share)
         self.owners = [Owner(i, kind if i < cheaters else "honest") for i in range(owners)]
-        self.executions, self.wrong, self.unresolved, self.convicted = 0, 0, 0, 0
+        for owner in self.owners[cheaters:]:
+            owner.trust = Trust(TRUST_PASSED_MAX)
+            owner.valid_in_a_row = owner.audits = TRUST_PASSED_MAX
         self.job = 0
+        self.count_from_here()
+
+    def count_from_here(self) -> None:
+        self.executions, self.wrong, self.unresolved, self.convicted = 0, 0, 0, 0
+        self.lies, self.gain = 0, 0.0
+
+    def primary(self) -> Owner:
+        """Draws who runs the present job first."""
+        owner = self.chance.choice(self.owners)
+        if owner.kind == "honest" and self.chance.random() < 1 / STAYS:
+            owner.begin_again()
+        owner.served += 1
+        if owner.kind != "honest":
+            self.gain -= owner.lost_price()
+        return owner
+
+    def decide(self, owner: Owner, result: int, is_paid: bool) -> None:
+        """Counts what a cheater gained by a result, which is decided now."""
+        if owner.kind != "honest" and result != RIGHT:
+            self.lies += 1
+            self.gain += COST if is_paid else COST - 1
 
     def run(self, owner: Owner) -> int:
         """Runs the present job once."""
@@ -118,8 +160,7 @@ def fixed(market: Market, count: int) -> None:
 
 def boinc(market: Market) -> None:
     """Adaptive replication: an owner with CV ≥ 10 is trusted with probability 1 − 1/CV."""
-    primary = market.chance.choice(market.owners)
-    primary.served += 1
+    primary = market.primary()
     taken, cv = [primary], primary.valid_in_a_row
     results = [market.run(primary)]
     if cv >= 10 and market.chance.random() > 1 / cv:
@@ -140,22 +181,21 @@ def boinc(market: Market) -> None:
 class Escrowed:
     """The product's rule."""
 
-    def __init__(self, tier: VerifyTier) -> None:
-        self.tier, self.window = tier, window_jobs(tier, MAINNET)
+    def __init__(self, tier: VerifyTier, stake: Amount = MAINNET.slot_stake) -> None:
+        self.tier, self.stake, self.window = tier, stake, window_jobs(tier, MAINNET)
 
     def __call__(self, market: Market) -> None:
-        primary = market.chance.choice(market.owners)
+        primary = market.primary()
         client, result = market.job % CLIENTS, market.run(primary)
-        primary.served += 1
         if self._is_drawn(market, primary):
             self._check(market, primary, client, result)
         else:
             primary.held.append((market.job, client, result))
-        while len(primary.held) > min(self.window, 24):  # 24 h at a job an hour end the hold
+        while len(primary.held) > min(self.window, HOLD):
             self._end_hold(market, primary)
 
     def _is_drawn(self, market: Market, owner: Owner) -> bool:
-        incentive = CheatingIncentive(PAY, MAINNET.slot_stake, Amount(PAY * len(owner.held)))
+        incentive = CheatingIncentive(PAY, self.stake, Amount(PAY * len(owner.held)))
         rate = rate_ppm(Label.ADAPTIVE, self.tier, owner.trust, incentive)
         return market.chance.randrange(PPM_ONE) < rate
 
@@ -165,6 +205,7 @@ class Escrowed:
             self._check(market, owner, client, result, job)
         else:
             market.finish(result)
+            market.decide(owner, result, is_paid=True)
 
     def _check(
         self, market: Market, primary: Owner, client: int, first: int, job: int | None = None
@@ -188,6 +229,9 @@ class Escrowed:
             if not isinstance(decided, verdict.More):
                 break
             wanted = decided.count
+        group = decided.group if isinstance(decided, verdict.Accepted) else ()
+        for index, owner in enumerate(taken):
+            market.decide(owner, results[index], index in group)
         if not isinstance(decided, verdict.Accepted):
             market.unresolved += 1
         else:
@@ -196,6 +240,7 @@ class Escrowed:
                 market.executions += 2  # two members repeat the job (5.114)
             for index in decided.group:
                 taken[index].trust = after_audit(taken[index].trust, True, now)
+                taken[index].audits += 1
             for index in decided.faulted:
                 self._fault(market, taken[index], client, now)
         market.job = present
@@ -228,6 +273,7 @@ def _execution(owner: Owner, result: int) -> verdict.Execution:
 
 RULES: dict[str, Callable[[], Rule]] = {
     "eba_standard": lambda: Escrowed(VerifyTier.STANDARD),
+    "eba_no_stake": lambda: Escrowed(VerifyTier.STANDARD, Amount(0)),
     "eba_lean": lambda: Escrowed(VerifyTier.LEAN),
     "eba_strict": lambda: Escrowed(VerifyTier.STRICT),
     "fixed_2": lambda: lambda market: fixed(market, 2),
@@ -238,23 +284,26 @@ RULES: dict[str, Callable[[], Rule]] = {
 
 def play(rule: str, share: float, kind: str, jobs: int, owners: int) -> dict[str, float]:
     """Runs one market; rates are of a job."""
-    market, one = Market(owners, share, kind, seed=26), RULES[rule]()
-    half = (0, 0)
-    for number in range(jobs):
+    is_new = kind == "always"  # when the count begins; who always lies is gone soon
+    market, one = Market(owners, share, "honest" if is_new else kind, seed=26), RULES[rule]()
+    warm_up = (4 * HOLD if is_new else WARM_UP) * owners  # 4: the held pay settles
+    for number in range(warm_up + jobs):
         market.job = number
+        if number == warm_up:
+            market.count_from_here()
+            for owner in market.owners[: round(owners * share)] if is_new else ():
+                owner.begin_again()
+                owner.kind = kind
         one(market)
-        if number + 1 == jobs // 2:
-            half = (market.executions, market.wrong)
     pending = sum(result != RIGHT for owner in market.owners for _, _, result in owner.held)
-    wrong = market.wrong + pending
-    return {
-        "wrong": wrong / jobs,
+    found = {
+        "wrong": (market.wrong + pending) / jobs,
         "executions": round(market.executions / jobs, 3),
-        "steady_wrong": (wrong - half[1]) / (jobs - jobs // 2),
-        "steady_executions": round((market.executions - half[0]) / (jobs - jobs // 2), 3),
         "unresolved": market.unresolved / jobs,
         "convicted": market.convicted,
     }
+    profit = {"profit_per_lie": round(market.gain / market.lies, 2)} if market.lies else {}
+    return found | profit
 
 
 def main() -> None:
@@ -264,6 +313,7 @@ def main() -> None:
     parser.add_argument("--owners", type=int, default=1_000)
     options, began = parser.parse_args(), time.monotonic()
     found: dict[str, object] = {"jobs": options.jobs, "owners": options.owners}
+    found |= {"warm_up": WARM_UP, "market": "old, with newcomers", "cost": COST}
     for rule in RULES:
         rows = {}
         for share in (0.01, 0.05, 0.2):
@@ -271,8 +321,9 @@ def main() -> None:
                 kind: play(rule, share, kind, options.jobs, options.owners) for kind in CHEATERS
             }
             worst = {
-                name: max(row[name] for row in kinds.values())
-                for name in ("wrong", "executions", "steady_wrong", "steady_executions")
+                name: max(row[name] for row in kinds.values() if name in row)
+                for name in ("wrong", "executions", "profit_per_lie")
+                if any(name in row for row in kinds.values())
             }
             rows[f"{share:.0%}"] = worst | {"by_kind": kinds}
         found[rule] = rows

@@ -29,7 +29,7 @@ class Owner:
 
     def __init__(self, share: float, counts: bool) -> None:
         self.share, self.counts, self.chance = share, counts, random.Random(24)
-        self.trust, self.now, self.last_fault = Trust(passed=1_000, lambda_ppm=1_000), 0, -DAY * 90
+        self.trust, self.now, self.last_fault = Trust(passed=1_000), 0, -DAY * 90
         self.cases: list[int] = []
         self.held: list[tuple[int, bool]] = []  # when its hold began, and whether it is a lie
         self.earned, self.audits, self.lies, self.fined = 0, 0, 0, 0

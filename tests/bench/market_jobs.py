@@ -58,7 +58,6 @@ from quorate_protocol.units import (
     Comparator,
     Hash32,
     JobKind,
-    Ppm,
     Sequence,
     Small,
     UnixSeconds,
@@ -128,13 +127,7 @@ class Market:
             b"",
             ("bench",),
         )
-        history = Trusts(
-            {
-                job_class(JobKind.TASK, Comparator.EXACT, CPUS.id()): Trust(
-                    passed=1000, lambda_ppm=Ppm(1_000)
-                )
-            }
-        )
+        history = Trusts({job_class(JobKind.TASK, Comparator.EXACT, CPUS.id()): Trust(passed=1000)})
         core = CoordinatorCore(rules)
         providers = parties(setup.providers, setup.is_signed)
         with core.state.transaction():

@@ -27,15 +27,10 @@ def rate_of(
     trusts = known.get(primary.provider)
     trust = (trusts.by_class.get(trust_class) if trusts else None) or Trust()
     is_watched = job.witness is not None or order.accept_unwitnessed
-    if order.verify_tier is VerifyTier.CRITICAL or trust.passed < 20 or not is_watched:
+    if order.verify_tier is VerifyTier.CRITICAL or not is_watched:
         return 1_000_000
-    error = (
-        trust.lambda_ppm
-        if not trust.strikes
-        else max(trust.lambda_ppm, 50_000 >> (trust.passed // 100))
-    )
-    error = max(1, 100 * error // (100 + trust.passed))
-    least = {VerifyTier.LEAN: 20_000, VerifyTier.STANDARD: 50_000}[order.verify_tier]
+    error = (750_000 if trust.strikes else 300_000) // (15 + trust.passed)
+    least = {VerifyTier.LEAN: 20_000, VerifyTier.STANDARD: 30_000}[order.verify_tier]
     gain = min(
         job.submission.spec.max_duration
         * 1000
@@ -46,8 +41,6 @@ def rate_of(
     has_stake = any(slot.owner == primary.provider for slot in core.state.eligible(job))
     stake = core.rules.limits.slot_stake if has_stake else 0
     loss = gain + min(stake, 7 * (gain + 500_000) // 2) + held.get(primary.provider, 0)
-    economic = 2 * gain * 10**12 // (loss * 800_000) if loss else 0
-    return min(
-        1_000_000,
-        max(least, economic, 1_000_000 - 1000 * 1_000_000 // error if error > 1000 else 0),
-    )
+    economic = gain * 10**12 // (loss * 800_000) if loss else 0
+    expected = 1_000_000 - 1000 * 1_000_000 // error if error > 1000 else 0
+    return max(least, min(950_000, economic), expected)

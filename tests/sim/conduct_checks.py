@@ -268,7 +268,7 @@ class ConductChecks:
             if item not in drawn and hashed not in verdict.faulted:
                 continue  # a repeat counts only if its owner contradicts itself
             if hashed in verdict.group:
-                self.passed[owner] = min(1000, self.passed.get(owner, 0) + 1)
+                self.passed[owner] = min(3000, self.passed.get(owner, 0) + 1)
             elif hashed in alone and item.reveal is None:
                 assert hashed not in verdict.faulted, (
                     "I5: who is alone in its batch and silent has lapsed, and is not faulted"

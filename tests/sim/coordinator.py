@@ -58,16 +58,7 @@ from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.step import Core
-from quorate_protocol.units import (
-    Address,
-    Amount,
-    BlockNumber,
-    Bps,
-    Comparator,
-    Hash32,
-    JobKind,
-    Ppm,
-)
+from quorate_protocol.units import Address, Amount, BlockNumber, Bps, Comparator, Hash32, JobKind
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import recover
@@ -116,7 +107,7 @@ def rules_of(plan: Plan) -> Rules:
 
 def passed_before(number: int) -> int:
     """Audits that a provider of a large market passed before the run."""
-    return 200 + 100 * number
+    return 300 + 100 * number
 
 
 def new_core(plan: Plan) -> CoordinatorCore:
@@ -135,7 +126,7 @@ def new_core(plan: Plan) -> CoordinatorCore:
         trust_class = job_class(JobKind.TASK, Comparator.EXACT, plan.pool.id())
         with core.state.transaction():
             for number in range(len(plan.behaviours)):
-                known = Trust(passed=passed_before(number), lambda_ppm=Ppm(1_000))
+                known = Trust(passed=passed_before(number))
                 core.state.trust[key("owner", number).address] = Trusts({trust_class: known})
     if plan.has_fund:
         with core.state.transaction():

@@ -223,7 +223,6 @@ class ClassTrust(Readable, frozen=True):
 
     trust_class: Hash32
     passed: int  # k
-    lambda_ppm: Ppm  # λ
     strikes: tuple[UnixSeconds, ...]  # times of the last faults, at most eight
 
 

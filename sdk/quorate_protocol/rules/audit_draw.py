@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.limits import DRAW_TRIES, JURORS, SILENT_SKIPS_MAX, TIERS, TRUST_NEWCOMER, USD
+from quorate_protocol.limits import DRAW_TRIES, JURORS, SILENT_SKIPS_MAX, TIERS, USD
 from quorate_protocol.messages.signed import Decline
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules.trust_record import Trust
@@ -21,6 +21,7 @@ DRAW_PASSES = 2  # a draw of a later batch that finds nobody is repeated once
 DECLINES_MAX = 2  # then the provider is not asked again
 _JUROR_GAS = USD // 2  # `jury_gas_fee` of all limits
 _FAULTY_AUDITOR_PPM = 200_000  # f of p_econ: the share of faulty auditors that it assumes
+_P_ECON_MAX = 950_000  # with 1 a provider without stake at risk would never get held pay
 
 
 class Listed(Protocol):
@@ -179,20 +180,19 @@ class CheatingIncentive(Struct, frozen=True):
     """What a cheating provider would gain and lose: the inputs of p_econ."""
 
     pay_max: Amount  # g: the most that the job pays
-    stake: Amount  # of one slot; 0 = the provider has none
+    stake: Amount  # of one slot; 0 = the provider has none, or the job can cost none
     held: Amount  # E: the provider's pay that is still held
 
 
 def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: CheatingIncentive) -> Ppm:
     """Probability of an audit of one job (`auditPpm`), by PROTOCOL §5.
 
-    quorum-2: 1. adaptive: 1 while k < 20, else max(p_min, p_econ, 1 − ε/e) with e = m·λ/(m+k),
-    p_econ = 2g/((g+S+E)(1−f)), f = .2 and S what a conviction costs. No other code decides the
-    rate.
+    quorum-2: 1. adaptive: max(p_min, p_econ, 1 − ε/e) with p_econ = g/((g+S+E)(1−f)), f = .2 and S
+    what a conviction costs. No other code decides the rate.
     """
     if rule in (Label.UNVERIFIED, Label.NONE):
         return Ppm(0)
-    if rule is Label.QUORUM_2 or tier is VerifyTier.CRITICAL or trust.passed < TRUST_NEWCOMER:
+    if rule is Label.QUORUM_2 or tier is VerifyTier.CRITICAL:
         return Ppm(PPM_ONE)
     limits = TIERS[tier]
     error_ppm = trust.error_ppm()
@@ -200,8 +200,8 @@ def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: CheatingIncent
     gain = stakes.pay_max
     convict_loses = JURORS * (gain + _JUROR_GAS) // 2  # PROTOCOL 5.149
     loss = gain + min(stakes.stake, convict_loses) + stakes.held
-    p_econ = 2 * gain * PPM_ONE * PPM_ONE // (loss * (PPM_ONE - _FAULTY_AUDITOR_PPM)) if loss else 0
-    return Ppm(min(PPM_ONE, max(limits.p_min, p_econ, p_error)))
+    p_econ = gain * PPM_ONE * PPM_ONE // (loss * (PPM_ONE - _FAULTY_AUDITOR_PPM)) if loss else 0
+    return Ppm(max(limits.p_min, min(_P_ECON_MAX, p_econ), p_error))
 
 
 def is_held(rule: Label, audited: bool) -> bool:

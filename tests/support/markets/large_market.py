@@ -8,7 +8,7 @@ from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust
-from quorate_protocol.units import ZERO_HASH, Amount, Ppm, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Amount, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import Party
@@ -34,7 +34,7 @@ class LargeMarket(ArchivingMarket):
         audits.
         """
         with self.core.state.transaction():
-            trusts = Trusts({trust.trust_class_of(job): Trust(1000, Ppm(100))})
+            trusts = Trusts({trust.trust_class_of(job): Trust(1000)})
             for owner in self.parties:
                 self.core.state.trust[owner] = trusts
             context = StepContext(self.core.state, self.core.rules, UnixSeconds(self.at), ZERO_HASH)

@@ -23,7 +23,6 @@ from quorate_protocol.units import (
     Hash32,
     Label,
     Milliseconds,
-    Ppm,
     Price,
     Seconds,
     Small,
@@ -271,30 +270,38 @@ def test_a_budget_that_ends_pays_everybody_the_same_fraction() -> None:
 # -------------------------------------------------------------------------------------------- audit
 
 
-@pytest.mark.rule("5.1", "5.4", "5.5", "5.6", "5.41")
+@pytest.mark.rule("5.1", "5.3", "5.4", "5.5", "5.6", "5.41")
 def test_the_audit_rate_follows_rule_tier_and_trust() -> None:
-    stakes = CheatingIncentive(Amount(10**7), Amount(10**8), Amount(0))
-    old = Trust(passed=200)
-    assert audit_draw.rate_ppm(Label.UNVERIFIED, VerifyTier.STANDARD, old, stakes) == 0
-    assert audit_draw.rate_ppm(Label.QUORUM_2, VerifyTier.STANDARD, old, stakes) == 1_000_000
-    assert audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.CRITICAL, old, stakes) == 1_000_000
-    assert (
-        audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, Trust(passed=19), stakes)
-        == 1_000_000
-    )
-    # e = 100·20000/300 = 6666 ppm; 1 − ε/e = 1 − 1000/6666
-    assert (
-        audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, old, stakes)
-        == 1_000_000 - 1000 * 1_000_000 // 6666
-    )
-    trusted = Trust(passed=1000, lambda_ppm=Ppm(1_000))
-    # error is small, so p_econ = 2g/((g+3.5g+1.75 USD)·0.8) counts; held pay lowers it to p_min
-    assert audit_draw.rate_ppm(
-        Label.ADAPTIVE, VerifyTier.STANDARD, trusted, stakes
-    ) == 2 * 10**7 * 10**12 // ((10**7 + 35 * 10**6 + 1_750_000) * 800_000)
-    rich = CheatingIncentive(Amount(10**7), Amount(10**8), Amount(10**10))
-    assert audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, trusted, rich) == 50_000
-    assert audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.LEAN, trusted, rich) == 20_000
+    stakes = CheatingIncentive(Amount(10**7), Amount(10**8), Amount(10**10))
+
+    def rate(rule: Label, tier: VerifyTier, trust: Trust) -> int:
+        return audit_draw.rate_ppm(rule, tier, trust, stakes)
+
+    assert rate(Label.UNVERIFIED, VerifyTier.STANDARD, Trust(200)) == 0
+    assert rate(Label.QUORUM_2, VerifyTier.STANDARD, Trust(200)) == 1_000_000
+    assert rate(Label.ADAPTIVE, VerifyTier.CRITICAL, Trust(200)) == 1_000_000
+    # standard: 1 − ε(15+k)/.3 = .95 − k/300, until p_min; with a strike .98 − k/750
+    for passed, clean, struck in ((0, 950_000, 980_000), (135, 500_000, 800_000)):
+        assert rate(Label.ADAPTIVE, VerifyTier.STANDARD, Trust(passed)) == clean
+        strike = Trust(passed, (UnixSeconds(1),))
+        assert rate(Label.ADAPTIVE, VerifyTier.STANDARD, strike) == struck
+    assert rate(Label.ADAPTIVE, VerifyTier.STANDARD, Trust(275)) > 30_000
+    assert rate(Label.ADAPTIVE, VerifyTier.STANDARD, Trust(276)) == 30_000
+    assert rate(Label.ADAPTIVE, VerifyTier.LEAN, Trust(3_000)) == 20_000
+    assert rate(Label.ADAPTIVE, VerifyTier.STRICT, Trust(0)) == 995_000
+    assert rate(Label.ADAPTIVE, VerifyTier.STRICT, Trust(3_000)) == 100_000
+
+
+@pytest.mark.rule("5.5")
+def test_little_held_pay_raises_the_audit_rate_and_stake_lowers_it() -> None:
+    def rate(stake: int, held: int) -> int:
+        stakes = CheatingIncentive(Amount(10**7), Amount(stake), Amount(held))
+        return audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, Trust(3_000), stakes)
+
+    # p_econ = g/((g+S+E)·0.8), where a conviction costs at most 3.5 g + 1.75 USD
+    assert rate(10**8, 0) == 10**7 * 10**12 // ((10**7 + 35 * 10**6 + 1_750_000) * 800_000)
+    assert rate(0, 0) == 950_000 and rate(0, 24 * 10**7) == 50_000
+    assert rate(0, 10**10) == 30_000
 
 
 @pytest.mark.rule("5.41", "5.46")
@@ -359,12 +366,13 @@ def test_many_empty_slots_in_a_list_leave_a_draw_few_auditors() -> None:
 # -------------------------------------------------------------------------------------------- trust
 
 
-@pytest.mark.rule("5.2", "5.3", "5.55")
+@pytest.mark.rule("5.2", "5.3", "5.31", "5.55")
 def test_trust_moves_slowly_up_and_falls_at_once() -> None:
     trust = Trust()
-    for _ in range(1_100):
+    assert trust.suspicion_ppm() == 200_000 and Trust(15).suspicion_ppm() == 100_000
+    for _ in range(3_100):
         trust = after_audit(trust, True, UnixSeconds(5))
-    assert trust.passed == 1_000 and trust.lambda_ppm < 1_000 and trust.suspicion_ppm() == 1_000
+    assert trust.passed == 3_000 and trust.suspicion_ppm() == 1_000
     struck = after_audit(trust, False, UnixSeconds(7))
     assert struck.passed == 0 and struck.strikes == (7,) and struck.suspicion_ppm() == 200_000
     assert struck.error_ppm() == 50_000
@@ -378,7 +386,7 @@ def test_trust_depends_on_the_history_only_and_has_a_bounded_size(history: list[
     trust = Trust()
     for at, passed in enumerate(history):
         trust = after_audit(trust, passed, UnixSeconds(at))
-        assert 0 <= trust.lambda_ppm <= 1_000_000 and len(trust.strikes) <= 8
+        assert len(trust.strikes) <= 8
     run = next((i for i, passed in enumerate(reversed(history)) if not passed), len(history))
     assert trust.passed == run
     assert 1_000 <= trust.suspicion_ppm() <= 200_000

@@ -7,10 +7,11 @@ from bench import audit
 JOBS, OWNERS = 6_000, 30
 
 
-@pytest.mark.rule("5.3")
+@pytest.mark.rule("5.3", "5.5")
+@pytest.mark.parametrize("rule", ["eba_standard", "eba_no_stake"])
 @pytest.mark.parametrize("kind", audit.CHEATERS)
-def test_checking_by_trust_costs_less_than_two_executions_and_lets_few_lies_pass(kind: str) -> None:
-    ours = audit.play("eba_standard", 0.1, kind, JOBS, OWNERS)
+def test_checking_by_trust_costs_little_and_no_lie_pays(rule: str, kind: str) -> None:
+    ours = audit.play(rule, 0.1, kind, JOBS, OWNERS)
     twice = audit.play("fixed_2", 0.1, kind, JOBS, OWNERS)
-    assert ours["steady_executions"] < 1.9 <= twice["executions"]
-    assert ours["wrong"] <= 2e-3
+    assert ours["executions"] < 1.3 and twice["executions"] >= 2
+    assert ours["wrong"] <= 2e-3 and ours["profit_per_lie"] < 0

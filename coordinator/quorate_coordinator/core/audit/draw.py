@@ -24,6 +24,7 @@ from quorate_protocol.rules.settlement import pay_of
 from quorate_protocol.units import (
     PPM_ONE,
     Amount,
+    Comparator,
     Hash32,
     Label,
     Milliseconds,
@@ -48,7 +49,8 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
     is_staked = context.state.eligible(job).count_of(provider.owner) > 0
-    stake = context.rules.limits.slot_stake if is_staked else Amount(0)
+    is_at_risk = is_staked and order.comparator is Comparator.EXACT  # no other one is judged
+    stake = context.rules.limits.slot_stake if is_at_risk else Amount(0)
     held = payees.of(context.state, provider.owner).held
     stakes = audit_draw.CheatingIncentive(pay_max, stake, held)
     rule = job.ack.message.rule

@@ -128,7 +128,7 @@ def view_of(known: Trusts) -> ReputationView:
         quoted_seconds=completion.quoted,
         took_seconds=completion.took,
         classes=tuple(
-            ClassTrust(trust_class, trust.passed, trust.lambda_ppm, trust.strikes)
+            ClassTrust(trust_class, trust.passed, trust.strikes)
             for trust_class, trust in sorted(known.by_class.items())
         ),
     )

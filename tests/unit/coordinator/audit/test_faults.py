@@ -7,6 +7,7 @@ import pytest
 
 from quorate_coordinator.core.audit import faults, trust
 from quorate_coordinator.core.audit.assignment import assign
+from quorate_coordinator.core.audit.draw import audit_ppm
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.accusations import Fault
 from quorate_coordinator.core.model.effects import Effect, OpenCase, Send
@@ -26,9 +27,9 @@ from quorate_protocol.units import (
     Address,
     Amount,
     BlockNumber,
+    Comparator,
     Hash32,
     Outcome,
-    Ppm,
     Price,
     UnixSeconds,
 )
@@ -47,12 +48,12 @@ def test_a_strike_counts_for_ninety_days() -> None:
     market.ran_ms = 0
     job = market.job(market.order(0, 1, accept_unwitnessed=True))
     owner = next(iter(market.parties))
-    clean = Trust(100, Ppm(100))
+    clean = Trust(100)
     struck = replace(clean, strikes=(UnixSeconds(market.at),))
     with market.core.state.transaction():
         market.core.state.trust[owner] = Trusts({trust.trust_class_of(job): struck})
     last = trust.trust_of(market.context(90 * DAY - 1), job, owner)
-    assert last == struck and last.error_ppm() > 100 * clean.error_ppm()
+    assert last == struck and last.error_ppm() > 2 * clean.error_ppm()
     assert last.suspicion_ppm() > clean.suspicion_ppm()
     assert trust.trust_of(market.context(90 * DAY), job, owner) == clean
 
@@ -305,3 +306,16 @@ def test_held_jobs_of_an_exiting_provider_get_their_draw_at_once() -> None:
         closed = BlockNumber(market.next_block + 1)
         market.chain_says(*(ev.ChainSlotClosed(CPUS.id(), index, closed) for index in left))
     assert not held_pay.held_jobs_of(market.context(), owner)
+
+
+@pytest.mark.rule("5.5")
+def test_stake_lowers_the_audit_rate_only_of_jobs_that_a_court_judges() -> None:
+    market = LargeMarket()
+    job = market.job(market.order(0, 1, accept_unwitnessed=True))
+    market.trust_all(job)
+    sealed = job.submission.order
+    order = replace(sealed, message=replace(sealed.message, comparator=Comparator.NUMERIC))
+    other = replace(job, submission=replace(job.submission, order=order))
+    context = market.context()
+    assert audit_ppm(context, job) < 400_000
+    assert audit_ppm(context, other) == 950_000, "nothing is held, so nothing would be lost"

@@ -16,7 +16,17 @@ from quorate_protocol.messages.receipt import document
 from quorate_protocol.messages.views import PlanView
 from quorate_protocol.refusals import Code
 from quorate_protocol.rules.receipts import receipt_checks
-from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Label, Outcome, Price, Small
+from quorate_protocol.units import (
+    PPM_ONE,
+    ZERO_HASH,
+    Amount,
+    Bps,
+    Hash32,
+    Label,
+    Outcome,
+    Price,
+    Small,
+)
 from quorate_protocol.values import replace
 from quorate_runtime.keys.bls import verify_round as is_beacon_signature
 from quorate_runtime.keys.crypto import recover
@@ -71,10 +81,10 @@ def test_a_witness_that_was_taken_and_is_left_out_is_refused_by_its_client() -> 
     )
     with pytest.raises(EvidenceError, match="witness:set"):
         check_receipt(known, document(replace(found, witness=None)), found.verdict)
-    closed = replace(found.batches[0].message, witness_hash=ZERO_HASH)
-    dropped = replace(
-        found, witness=None, batches=(seal(DOMAIN, closed, STATEMENT.sign), *found.batches[1:])
-    )
+    first, *later = (replace(batch.message, audit_ppm=PPM_ONE) for batch in found.batches)
+    sets = (replace(first, witness_hash=ZERO_HASH), *later)
+    batches = tuple(seal(DOMAIN, each, STATEMENT.sign) for each in sets)
+    dropped = replace(found, witness=None, batches=batches)
     dropped = verdict_again(dropped, DOMAIN, STATEMENT.sign)
     with pytest.raises(EvidenceError, match="the coordinator took our witness"):
         check_receipt(known, document(dropped), dropped.verdict)
