@@ -152,7 +152,7 @@ def test_an_unsecured_decline_counts_against_nobody_and_ends_with_a_larger_guara
     market.chain_says(ev.ChainTabChanged(US, owner, Amount(7_000_000), Amount(0)))
     assert not market.core.state.providers[owner].unsecured_until
     declined = market.declined
-    for nonce in range(20, 25):
+    for nonce in range(20, 32):
         market.until_decided(market.order(0, nonce))
     assert market.declined == declined and market.earned(owner)
 
