@@ -252,7 +252,7 @@ def terms_of(
                 "daemon for the other deployment",
                 0,
             )
-    host = detect_host(executor.sandbox, config.cpu_level)
+    host = detect_host(executor.sandbox, config)
     laid_out = lay_out(inventory, config)
     for problem in laid_out.problems:
         log.warning("GPUs: %s", problem)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_attestation.catalogue import other_hardware
+from quorate_node.base.config import Settings
 from quorate_protocol.messages.classes import CPU_LEVELS, GVISOR, Host
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Gpu, Hardware
@@ -58,10 +59,11 @@ def cpu_host(machine: str, cpu: CpuInfo) -> Host:
     )
 
 
-def detect_host(sandbox: Sandbox | None = None, level_max: str = "") -> Host:
-    """The host of CPU slots. gVisor is a kernel with other results. `level_max`: the owner's
-    setting; a lower level lets libraries run as on older CPUs.
+def detect_host(sandbox: Sandbox | None = None, settings: Settings | None = None) -> Host:
+    """The host of CPU slots. gVisor is a kernel with other results. An owner may choose a lower
+    level, so that libraries run as on older CPUs.
     """
+    level_max = settings.cpu_level if settings is not None else ""
     found = cpu_host(
         platform.machine(), read_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
     )

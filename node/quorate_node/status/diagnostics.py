@@ -77,7 +77,7 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
         # A check makes no folder for a provider that does not exist
         tried = config if config.coordinators else replace(config, home=Path(elsewhere))
         engine, sandbox = await _engine(tried, keys, clock)
-    host = detect_host(sandbox, config.cpu_level)
+    host = detect_host(sandbox, config)
     found = [*_machine(config.home, host, inventory), *check_gpus(laid_out, sandbox), engine]
     wanted = _wanted(config, sandbox, laid_out)
     if not config.coordinators:

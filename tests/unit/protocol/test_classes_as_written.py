@@ -3,9 +3,12 @@
 The environment fixes the variables that it names.
 """
 
+from pathlib import Path
+
 import pytest
 from eth_abi.abi import encode
 
+from quorate_node.base.config import Config
 from quorate_node.machine.host_probe import detect_host
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.messages.classes import (
@@ -62,7 +65,7 @@ def test_jobs_in_gvisor_are_of_one_pool_and_a_class_of_their_own() -> None:
 
 @pytest.mark.rule("2.21")
 def test_an_owner_may_run_jobs_as_on_older_cpus() -> None:
-    older = detect_host(level_max="v1")
+    older = detect_host(None, Config(home=Path("/"), coordinators=(), cpu_level="v1"))
     assert older.level == "v1" and older.digest() != detect_host().digest()
     assert dict(older.environment())["OPENBLAS_CORETYPE"] == "Prescott"
 
