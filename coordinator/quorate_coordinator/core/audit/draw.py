@@ -17,7 +17,7 @@ from quorate_coordinator.core.model.entities import (
 from quorate_coordinator.core.model.market_index import price_of, slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay, payees
-from quorate_protocol.limits import ASSIGNMENTS_MAX, DRAW_TRIES
+from quorate_protocol.limits import ASSIGNMENTS_MAX, DRAW_TRIES, OWNERS_MIN_QUORUM
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.settlement import pay_of
@@ -49,7 +49,11 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
     is_staked = context.state.eligible(job).count_of(provider.owner) > 0
-    is_at_risk = is_staked and order.comparator is Comparator.EXACT  # no other one is judged
+    # No other comparator is judged, and where two owners have a host hardly anything is a fault.
+    host = context.state.accepts[primary.assignment_hash].message.host
+    owners = context.state.market.host_owners(job.ack.message.pool, host)
+    is_judged = order.comparator is Comparator.EXACT and owners >= OWNERS_MIN_QUORUM
+    is_at_risk = is_staked and is_judged
     stake = context.rules.limits.slot_stake if is_at_risk else Amount(0)
     held = payees.of(context.state, provider.owner).held
     stakes = audit_draw.CheatingIncentive(pay_max, stake, held)

@@ -133,6 +133,8 @@ class MarketIndex:
         self.pools: dict[Hash32, Pool] = {}
         # the classes in which a provider has rows
         self._classes: dict[Address, tuple[Hash32, ...]] = {}
+        self._hosts: dict[Address, frozenset[tuple[Hash32, Hash32]]] = {}  # pool and host
+        self._host_owners: Counter[tuple[Hash32, Hash32]] = Counter()
         self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
         self._left: deque[Hash32] = deque()  # classes that a provider left, the oldest first
         self._staked: dict[Hash32, _Staked] = {}
@@ -195,6 +197,8 @@ class MarketIndex:
                     bucket = self.buckets[pool] = Bucket()
                     self.pools[pool] = slot.pool
                 bucket.put(owner, self._row(provider, offer, slot, pool))
+        slots = offer.slots if now and offer is not None else ()
+        self._count_hosts(owner, frozenset((item.pool.id(), item.host.digest()) for item in slots))
         if before != now:
             for pool in before:
                 if pool not in now:
@@ -205,6 +209,22 @@ class MarketIndex:
             # one tuple for all that offer the same
             self._classes[owner] = self._class_sets.setdefault(now, now)
             self._forget_idle()
+
+    def _count_hosts(self, owner: Address, now: frozenset[tuple[Hash32, Hash32]]) -> None:
+        before = self._hosts.get(owner, frozenset())
+        if now == before:
+            return
+        self._host_owners.subtract(before - now)
+        self._host_owners.update(now - before)
+        for gone in before - now:
+            if not self._host_owners[gone]:
+                del self._host_owners[gone]
+        self._hosts[owner] = now
+
+    def host_owners(self, pool: Hash32, host: Hash32) -> int:
+        """How many owners offer this host in the pool, live or not."""
+        self.refresh()
+        return self._host_owners[pool, host]
 
     def _forget_idle(self) -> None:
         """Classes without offers. Those for which jobs wait are checked again later."""

@@ -19,6 +19,7 @@ from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.messages import frames
+from quorate_protocol.messages.classes import Host
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust
@@ -311,7 +312,9 @@ def test_held_jobs_of_an_exiting_provider_get_their_draw_at_once() -> None:
 @pytest.mark.rule("5.5")
 def test_stake_lowers_the_audit_rate_only_of_jobs_that_a_court_judges() -> None:
     market = LargeMarket()
-    job = market.job(market.order(0, 1, accept_unwitnessed=True))
+    job_id = market.order(0, 1, accept_unwitnessed=True)
+    market.deliver()
+    job = market.job(job_id)
     market.trust_all(job)
     sealed = job.submission.order
     order = replace(sealed, message=replace(sealed.message, comparator=Comparator.NUMERIC))
@@ -319,3 +322,15 @@ def test_stake_lowers_the_audit_rate_only_of_jobs_that_a_court_judges() -> None:
     context = market.context()
     assert audit_ppm(context, job) < 400_000
     assert audit_ppm(context, other) == 950_000, "nothing is held, so nothing would be lost"
+    primary = market.core.state.leases[job.leases[-1]].provider
+    provider = market.core.state.providers[primary]
+    assert provider.offer is not None
+    slots = tuple(replace(slot, host=Host("x86_64", "v1")) for slot in provider.offer.slots)
+    with market.core.state.transaction():
+        market.core.state.providers[primary] = replace(
+            provider, offer=replace(provider.offer, slots=slots)
+        )
+        said = market.core.state.accepts[job.leases[-1]]
+        accept = replace(said.message, host=slots[0].host.digest())
+        market.core.state.accepts[job.leases[-1]] = replace(said, message=accept)
+    assert audit_ppm(market.context(), job) == 950_000, "nobody else is in its class"
