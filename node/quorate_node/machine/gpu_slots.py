@@ -114,7 +114,7 @@ def lay_out(inventory: GpuInventory, settings: Settings) -> LaidOut:
     work = _Work(inventory, _units(inventory), offer_room_bytes(settings))
     for layout in settings.gpu_slots:
         _follow(work, layout, settings.gpu_prices)
-    return LaidOut(tuple(work.found.values()), tuple(work.problems))
+    return LaidOut(tuple(work.found.values()), tuple(dict.fromkeys(work.problems)))
 
 
 def _units(inventory: GpuInventory) -> list[_Unit]:
@@ -149,9 +149,7 @@ def _follow(work: _Work, layout: GpuLayout, prices: tuple[GpuPrice, ...]) -> Non
         while len(fitting) >= layout.size and (not layout.count or made < layout.count):
             group = _closest(work.inventory, fitting, layout.size)
             fitting = [unit for unit in fitting if unit not in group]
-            if not _add(work, group, price):
-                break
-            made += 1
+            made += _add(work, group, price)
     if made < layout.count:
         kind = f"{layout.size}x {layout.model or 'GPU'}"
         work.problems.append(

@@ -156,8 +156,8 @@ def test_unequal_gpus_are_not_offered_in_one_pool() -> None:
     """An offer says one compute capability and one count of SMs for all slots of a pool."""
     inventory = recorded("four-rtx-4090")
     unknown = [replace(device, model="Some GPU") for device in inventory.devices]
-    odd = replace(unknown[3], sm_count=unknown[3].sm_count - 2)
-    found = lay_out(replace(inventory, devices=(*unknown[:3], odd)), CONFIG)
+    odd = replace(unknown[1], sm_count=unknown[1].sm_count - 2)
+    found = lay_out(replace(inventory, devices=(unknown[0], odd, *unknown[2:])), CONFIG)
     assert [len(item.groups) for item in found.classes] == [3]
     assert "with equal GPUs; run a second provider" in found.problems[0]
 
