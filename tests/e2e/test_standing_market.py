@@ -193,7 +193,7 @@ async def test_cpus_are_attested_and_anybody_can_check_it(
         assert all(slot["verifiers"] >= 1 and slot["gpus"] == 1 for slot in found), found
         assert "the verifiers' word" in told
         assert all(slot["verifiersWord"]["elapsedMs"] > 0 for slot in found)
-    assert all(row["offer"]["slots"][0]["gpu"] == "" for row in rows), "no GPU is claimed"
+    assert all(row["offer"]["slots"][0]["pool"]["gpu"] == "" for row in rows), "no GPU is claimed"
     view = (await market.plan(replace(job, resources={"cpu": 512}))).view
     assert not view.offers and "no live offer has the resources" in view.nearest
     now = UnixSeconds(int(SystemClock().now()))

@@ -102,7 +102,7 @@ def test_a_record_of_sent_transactions_with_foreign_tables_stops_the_start(
 @pytest.mark.parametrize(
     ("name", "version", "sentence"),
     [
-        ("archive.sqlite", 9, ("newer Quorate",)),
+        ("archive.sqlite", 99, ("newer Quorate",)),
         ("documents.sqlite", 9, ("newer Quorate",)),
         ("archive.sqlite", 2, ("older Quorate", "run `init` again")),
     ],
