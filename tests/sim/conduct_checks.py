@@ -176,9 +176,10 @@ class ConductChecks:
         message = frame.assignment.message
         job = core.state.jobs[lease.job_id]
         order, spec = job.submission.order.message, job.submission.spec
-        shape = (message.spec_hash, message.max_duration, message.pool, frame.spec, frame.sources)
-        asked = (order.spec_hash, spec.max_duration, job.ack.message.pool, spec, core.rules.sources)
-        assert shape == asked, "I9: an Assignment differs from the order in more than its price"
+        shape = (message.spec_hash, message.max_duration, frame.spec, frame.sources)
+        asked = (order.spec_hash, spec.max_duration, spec, core.rules.sources)
+        is_right = shape == asked and message.pool in {pool.id() for pool in job.pools}
+        assert is_right, "I9: an Assignment differs from the order in more than its price"
         assert message.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"
         seen = core.state.counters.get(NEWEST_ROUND)
         now = max(at, core.rules.timing.appears_at(seen)) if seen else at

@@ -43,7 +43,7 @@ EndPosition = tuple[int, Hash32]
 """(second in which a run ended, its job): the order in which old runs are deleted."""
 BEFORE_ALL_RUNS: EndPosition = (0, ZERO_HASH)
 WRITING = "does not take finished runs"
-VERSION = 7  # the first that is read; earlier ones held other runs
+VERSION = 8  # the first that is read; earlier ones held other runs
 _RUN: Packed[ArchivedRun] = Packed(ArchivedRun)
 TABLES = """
 CREATE TABLE runs (
@@ -271,7 +271,7 @@ def row_of(over: ArchivedRun) -> Row:
         "job_id": run.job_id.hex(),
         "client": run.client.hex(),
         "name": run.name,
-        "pool": over.ack.message.pool.hex(),
+        "pool": over.pool.hex(),
         "phase": run.phase,
         "rule": run.rule.name.lower(),
         "outcome": outcome,
