@@ -237,6 +237,8 @@ class ConductChecks:
             return
         if not repeat_checks.is_exact(body):
             self.coverage.facts["accepted within a tolerance"] += len(verdict.group) > 1
+            pools = {core.state.leases[name].assignment.message.pool for name in verdict.group}
+            self.coverage.facts["accepted by two pools"] += len(pools) > 1
             return  # its trust is of another job class
         primary = body.executions[0].assignment.message.provider
         if digest(DOMAIN, body.executions[0].assignment.message) in verdict.group:
