@@ -213,6 +213,11 @@ def models_called(text: str) -> tuple[Model, ...]:
     )
 
 
+def model_named(name: str) -> Model | None:
+    """The one with exactly this canonical name."""
+    return next((model for model in models() if model.name == name), None)
+
+
 def model_by_id(identity: Hash32) -> Model | None:
     return next((model for model in (*models(), CPU) if model.id() == identity), None)
 

@@ -3,10 +3,11 @@
 The offer's price, and what the owner's machine does at the moment, are asked elsewhere.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 from quorate_attestation import gpu_match
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.job_spec import JobSpec, image_digest, is_image_cid
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.messages.ports import Sandbox
@@ -32,6 +33,20 @@ class Promise(Protocol):
 def fits(spec: JobSpec, slot: SlotOffer, offer: Promise) -> bool:
     """Whether a run slot of an offer can hold the job."""
     return next(shortfalls(spec, slot, offer), None) is None
+
+
+def pools_that_fit(spec: JobSpec, pools: Iterable[Pool]) -> tuple[Pool, ...]:
+    """Those whose machines may hold the job, by what a stranger knows of a pool, in order of their
+    ids.
+    """
+    gpu = spec.resources.gpu
+    found = (it for it in pools if (gpu_match.may_fit(it, gpu) if gpu else not it.is_gpu))
+    return tuple(sorted(found, key=Pool.id))
+
+
+def are_pools_fitting(spec: JobSpec, pools: tuple[Pool, ...]) -> bool:
+    """Whether an Ack may name these for the job. What fits the only one is its offers' word."""
+    return len(pools) == 1 or pools_that_fit(spec, pools) == pools
 
 
 def sandboxes_in(slot: SlotOffer, sandboxes: Collection[str]) -> tuple[str, ...]:

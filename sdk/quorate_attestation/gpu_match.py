@@ -5,8 +5,8 @@ The catalogue says which models a name means. A model that the catalogue lacks h
 
 from functools import lru_cache
 
-from quorate_attestation.catalogue import models_called
-from quorate_protocol.messages.classes import Host
+from quorate_attestation.catalogue import model_named, models_called
+from quorate_protocol.messages.classes import Host, Pool
 from quorate_protocol.messages.job_spec import GpuRequest
 from quorate_protocol.messages.offer import SlotOffer
 
@@ -39,6 +39,21 @@ def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
     return tuple(found)
 
 
+def may_fit(pool: Pool, wanted: GpuRequest) -> bool:
+    """Whether the pool's own fields and the catalogue allow it. What a job does not ask for by its
+    name must be in the catalogue, as no partition is.
+    """
+    if not pool.is_gpu or wanted.count > pool.gpus:
+        return False
+    name = f"{pool.gpu} {pool.mig_profile}".strip()
+    is_named = name.lower() in names_called(wanted.model)
+    model = model_named(name)
+    if model is None or (wanted.model and not is_named):
+        return is_named
+    has = tenfold(model.compute_capability)
+    return wanted.vram_bytes_min <= model.vram_bytes and wanted.compute_capability_min <= has
+
+
 @lru_cache(maxsize=1024)
 def names_called(text: str) -> frozenset[str]:
     """The catalogue's names and the text itself, in lower case. Empty for ""."""
@@ -49,7 +64,12 @@ def names_called(text: str) -> frozenset[str]:
 
 def capability_of(host: Host) -> int:
     """Ten times the compute capability; 0 without a GPU."""
-    major, _, minor = host.capability.partition(".")
+    return tenfold(host.capability)
+
+
+def tenfold(number: str) -> int:
+    """ "9.0" is 90, and "" 0."""
+    major, _, minor = number.partition(".")
     return int(major) * 10 + int(minor) if major else 0
 
 

@@ -22,6 +22,7 @@ DRAW_TRIES = 64
 SILENT_SKIPS_MAX = 2  # of one pass of a draw; the next one ends it (decision 18)
 JURORS = 7
 JURORS_MIN = 3
+POOLS_MAX = 16  # from which one job draws its auditors
 OWNERS_MIN_ADAPTIVE = 8
 OWNERS_MIN_QUORUM = 3
 BEACON_AHEAD_MIN = 2  # periods between a primary's commit and its beacon round

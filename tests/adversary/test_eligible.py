@@ -33,7 +33,8 @@ class ChoosyMarket(Market):
         honest = market.eligible(CPUS.id())
         slots = [slot for slot in honest if slot.owner not in self.left_out]
         chosen = market._keep_list(EligibleList(slots, honest.length))
-        market._kept[CPUS.id()] = replace(market._kept[CPUS.id()], eligible=chosen)
+        kept = (CPUS.id(),)
+        market._kept[kept] = replace(market._kept[kept], eligible=chosen)
         return super().order(who, nonce, **changes)
 
 

@@ -160,7 +160,7 @@ class Market:
             Assignment,
             assignment_id=Hash32(number.to_bytes(32, "big")),
             provider=owner,
-            pool=wanted.ack.message.pool,
+            pool=wanted.pool.id(),
             price_tier=PriceTier.ON_DEMAND,
         )
         digest = message.assignment_id

@@ -82,8 +82,7 @@ class AccountChecks:
         self.ledger.receipts[job_id] = body
         self.lists[job_id] = core.state.eligible(core.state.jobs[job_id])
         snapshot = core.state.eligible_snapshots[body.ack.message.eligible_root]
-        slots = core.state.slot_lists[snapshot.list_number].slots
-        for check in receipt_pins.list_checks(body, slots):
+        for check in receipt_pins.list_checks(body, core.state.market.slots_of(snapshot)):
             assert check.is_good, f"I9: not every staked owner could be drawn: {check}"
         self._check_group(body)
         self.conduct.judged(core, body)

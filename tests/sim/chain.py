@@ -59,11 +59,11 @@ class Chain(Blocks):
 
     STAKES = ("stakes", "staked", "left", "faults", "fines")
 
-    def __init__(self, schedule: Schedule, random: Random, limits: Limits, host: Hash32) -> None:
+    def __init__(self, schedule: Schedule, random: Random, limits: Limits) -> None:
         super().__init__(schedule, random, limits)
-        self.host = host  # the id of the class of all stake slots
         self.escrow, self.jobs = Escrow(limits), Jobs(limits)
         self.stakes: dict[Address, int] = {}
+        self.pools: dict[Address, Hash32] = {}  # in which each owner has its slots
         self.staked: dict[Address, int] = {}  # what each owner put up
         self.left: set[Address] = set()
         self.faults: dict[Address, int] = {}  # when each owner's last double Commit was
@@ -79,7 +79,7 @@ class Chain(Blocks):
     def register(
         self,
         keys: dict[Address, OperatorKeys],
-        slots: list[int],
+        slots: list[tuple[Hash32, int]],
         clients: list[Address],
         money: int,
         capital: int,
@@ -91,13 +91,15 @@ class Chain(Blocks):
         self.escrow.coordinators[OWN] = Coordinator(POSTING, statements, limit, limit)
         self.escrow.deposit(OWN, capital)
         self.escrow.deposit(POSTING, ACCUSATIONS)
-        place, self.keys = 0, keys
-        for number, ((owner, ring), count) in enumerate(zip(keys.items(), slots, strict=True)):
+        places, self.keys = Counter[Hash32](), keys
+        for number, (owner, ring) in enumerate(keys.items()):
+            pool, count = slots[number]
+            self.pools[owner] = pool
             network = hash_tuple("network", number)
             notes.append(ev.ChainProviderRegistered(owner, ring.current.address, owner, network))
             for _ in range(count):
-                notes.append(ev.ChainSlotOpened(self.host, place, owner, BlockNumber(0)))
-                place += 1
+                notes.append(ev.ChainSlotOpened(pool, places[pool], owner, BlockNumber(0)))
+                places[pool] += 1
             self.stakes[owner] = self.staked[owner] = count * self.limits.slot_stake
         for client in clients:
             self.escrow.deposit(client, money, OWN)

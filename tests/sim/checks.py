@@ -161,7 +161,7 @@ class Checks:
                         job,
                         self.accounts.held_before,
                         self.accounts.trust_before,
-                        job_class(JobKind.TASK, job.order.comparator, job.ack.message.pool),
+                        job_class(JobKind.TASK, job.order.comparator, job.pool.id()),
                     )
         for effect in outcome.effects:
             self._effect(core, effect)  # type: ignore[arg-type]

@@ -153,7 +153,8 @@ class Client:
         if self.plan.stream(f"public/{job.client}/{job.number}").random() < 0.15:
             spec = replace(spec, public=True)
         is_funded = job.number == self.plan.funded_job and self.number == 0
-        is_noisy = self.plan.stream(f"noisy/{job.client}/{job.number}").random() < 0.2
+        share = 0.9 if self.plan.has_two_pools else 0.2
+        is_noisy = self.plan.stream(f"noisy/{job.client}/{job.number}").random() < share
         if is_noisy and not is_funded and workload.kind_of(spec) == "pure":
             spec = workload.with_noise(spec)
         changes = {}

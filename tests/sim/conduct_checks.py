@@ -176,9 +176,10 @@ class ConductChecks:
         message = frame.assignment.message
         job = core.state.jobs[lease.job_id]
         order, spec = job.submission.order.message, job.submission.spec
-        shape = (message.spec_hash, message.max_duration, message.pool, frame.spec, frame.sources)
-        asked = (order.spec_hash, spec.max_duration, job.ack.message.pool, spec, core.rules.sources)
-        assert shape == asked, "I9: an Assignment differs from the order in more than its price"
+        shape = (message.spec_hash, message.max_duration, frame.spec, frame.sources)
+        asked = (order.spec_hash, spec.max_duration, spec, core.rules.sources)
+        is_right = shape == asked and message.pool in {pool.id() for pool in job.pools}
+        assert is_right, "I9: an Assignment differs from the order in more than its price"
         assert message.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"
         seen = core.state.counters.get(NEWEST_ROUND)
         now = max(at, core.rules.timing.appears_at(seen)) if seen else at
@@ -236,6 +237,8 @@ class ConductChecks:
             return
         if not repeat_checks.is_exact(body):
             self.coverage.facts["accepted within a tolerance"] += len(verdict.group) > 1
+            pools = {core.state.leases[name].assignment.message.pool for name in verdict.group}
+            self.coverage.facts["accepted by two pools"] += len(pools) > 1
             return  # its trust is of another job class
         primary = body.executions[0].assignment.message.provider
         if digest(DOMAIN, body.executions[0].assignment.message) in verdict.group:

@@ -117,7 +117,9 @@ class Court:
         return [
             owner
             for owner, stake in self.chain.stakes.items()
-            if owner not in parties and 2 * stake >= self.chain.staked[owner]
+            if owner not in parties
+            and 2 * stake >= self.chain.staked[owner]
+            and self.chain.pools[owner] == named[0].assignment.message.pool
         ]
 
     def _check(self, effect: OpenCase, accused: Address) -> Hash32:

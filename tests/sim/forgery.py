@@ -130,7 +130,7 @@ def _of_a_friend(
             replace(first, slots=(ShownSlot(moved.slot, honest.proof),)),
         )
     lone = EligibleList([replace(theirs, index=0)], 1)
-    chain = replace(first.taken_from_chain, list_length=1)
+    chain = replace(first.taken_from_chain, list_lengths=(1,))
     yield "a list of friends only", replace(first, slots=lone.show([0]), taken_from_chain=chain)
 
 
@@ -298,7 +298,7 @@ def _of_slots(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Rece
         replace(
             body,
             slots=shown,
-            taken_from_chain=replace(body.taken_from_chain, list_length=length + 1),
+            taken_from_chain=replace(body.taken_from_chain, list_lengths=(length + 1,)),
         ),
     )
 

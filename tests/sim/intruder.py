@@ -11,7 +11,6 @@ from random import Random
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.lease import Lease
 from quorate_protocol.messages import frames
-from quorate_protocol.messages.classes import Host
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import Accept, Commit, Heartbeat, Reveal
@@ -128,14 +127,15 @@ class Intruder:
         """Signs as the lease's provider."""
         return self.world.chain.keys[lease.provider].at(lease.assignment.message.accept_by).sign
 
-    def host_of(self, lease: Lease) -> Host:
-        """The machine of the lease's provider."""
-        return next(one.host for one in self.world.providers if one.owner == lease.provider)
+    def owner_of(self, lease: Lease) -> Provider:
+        """The lease's provider."""
+        return next(one for one in self.world.providers if one.owner == lease.provider)
 
     def commit_for(self, lease: Lease, is_right_class: bool) -> Commit:
         """A commit that the provider never made."""
         spec = self.world.coordinator.core.state.jobs[lease.job_id].submission.spec
-        right = class_of(spec, self.host_of(lease), self.world.plan.pool)
+        (slot,) = self.owner_of(lease).slots
+        right = class_of(spec, slot.host, slot.pool)
         class_id = right if is_right_class else Hash32(b"\x07" * 32)
         return Commit(
             lease.assignment_hash,
@@ -248,7 +248,7 @@ def _others_accept(intruder: Intruder) -> Attack:
         return None
     accept = Accept(
         lease.assignment_hash,
-        intruder.host_of(lease).digest(),
+        intruder.owner_of(lease).host.digest(),
         Seconds(0),
         Seconds(1),
         Seconds(0),
@@ -256,7 +256,7 @@ def _others_accept(intruder: Intruder) -> Attack:
     )
     long = Accept(
         lease.assignment_hash,
-        intruder.host_of(lease).digest(),
+        intruder.owner_of(lease).host.digest(),
         Seconds(intruder.random.choice([3_000, 10**6])),
         Seconds(1),
         Seconds(0),
@@ -264,7 +264,7 @@ def _others_accept(intruder: Intruder) -> Attack:
     )
     old = Accept(
         lease.assignment_hash,
-        intruder.host_of(lease).digest(),
+        intruder.owner_of(lease).host.digest(),
         Seconds(0),
         Seconds(1),
         Seconds(0),

@@ -75,7 +75,7 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
         provider.coordinator,
         provider.owner,
         spec.digest(),
-        world.plan.pool.id(),
+        provider.slots[0].pool.id(),
         PriceTier.ON_DEMAND,
         Price(10**6),
         spec.max_duration,

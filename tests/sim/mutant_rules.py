@@ -38,6 +38,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "a time-out needs no audit": ("5.33",),
     "a witness after its round counts": ("5.11",),
     "an empty draw is drawn again": ("5.30",),
+    "an auditor is asked for the primary's pool": ("3.12", "5.16"),
     "any round may draw a dispute": ("5.28",),
     "any time is believed": ("4.18",),
     "anybody may stop a job": ("3.23",),

@@ -194,6 +194,10 @@ def _parties_are_not_their_slots(patch: Patch) -> None:
     patch.setattr(receipt_draws, "_are_parties", lambda body, drawn: True)
 
 
+def _all_are_of_the_primarys_pool(patch: Patch) -> None:
+    patch.setattr(entities.Job, "place_of", lambda job, slot: (job.pool.id(), -1))
+
+
 def _any_round_draws_a_dispute(patch: Patch) -> None:
     patch.setattr(receipt_draws, "_rounds", lambda body: ())
 
@@ -295,6 +299,12 @@ MUTANTS = (
     Mutant("what is shown of a list is believed", "I9", _shown_slots_are_believed),
     Mutant("tries need not be shown", "I9", _tries_need_not_be_shown),
     Mutant("auditors are not who their slots are", "I9", _parties_are_not_their_slots),
+    Mutant(
+        "an auditor is asked for the primary's pool",
+        "I9",
+        _all_are_of_the_primarys_pool,
+        only(lambda plan: plan.has_two_pools),
+    ),
     Mutant("any round may draw a dispute", "I9", _any_round_draws_a_dispute),
     Mutant(
         "silence alone in a batch is a fault", "I5", _silence_alone_is_a_fault, MUTE_BESIDE_A_LIAR

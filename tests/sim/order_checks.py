@@ -133,8 +133,7 @@ class OrderChecks:
         assert order.max_executions >= EXECUTIONS_LEAST, "4.50: two executions decide nothing"
         able = sum(
             any(
-                slot.pool.id() == job.ack.message.pool
-                and slot.on_demand <= order.max_price_per_hour
+                slot.pool in job.pools and slot.on_demand <= order.max_price_per_hour
                 for slot in provider.offer.slots
             )
             for provider in core.state.providers.values()

@@ -16,7 +16,9 @@ from quorate_runtime.keys.crypto import KeySigner
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 FOREIGN = Domain(1, Address(b"\x11" * 20))
 GPU_POOL = Pool("L40S", "", Small(2))
-"""The class of every run slot in a world with GPUs. A slot has two of them."""
+"""The pool of run slots in a world with GPUs. A slot has two of them."""
+WIDE_POOL = Pool("L40S", "", Small(3))
+"""Every third owner's in some worlds with GPUs: their jobs fit it too."""
 GENESIS = 1_000
 START = 2_000
 BEACON_SECRET = keygen(b"simulator-beacon-seed-of-32-bytes")

@@ -14,7 +14,7 @@ from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages.classes import CPUS, Pool
 from quorate_protocol.units import Amount
 from quorate_protocol.values import replace
-from sim.parties import GPU_POOL
+from sim.parties import GPU_POOL, WIDE_POOL
 
 SAFETY_SECONDS = 60
 SMALL_CREDIT = 5_000
@@ -212,6 +212,7 @@ class Plan:
     chain_outage: Window | None = None
     has_boasters: bool = False  # limits are long, and providers claim that they ran up to them
     has_gpus: bool = False  # all run slots and all jobs have GPUs
+    has_two_pools: bool = False  # every third owner has slots of another pool
     gpu_losses: tuple[GpuLoss, ...] = ()
     has_absent_inputs: bool = False  # nobody can fetch what the second client's jobs name
     has_two_classes: bool = False  # every third owner has machines of another determinism class
@@ -228,8 +229,12 @@ class Plan:
 
     @property
     def pool(self) -> Pool:
-        """The pool of all run slots."""
+        """The pool of all run slots, or of most."""
         return GPU_POOL if self.has_gpus else CPUS
+
+    def pool_of(self, number: int) -> Pool:
+        """That of a provider's run slots."""
+        return WIDE_POOL if self.has_two_pools and number % 3 == 1 else self.pool
 
     def stream(self, name: str) -> Random:
         """The random numbers of one part of the market."""
@@ -318,6 +323,10 @@ def draw(seed: int) -> Plan:
         **_money(Random(f"money/{seed}"), market),
         chain_outage=_chain_outage(Random(f"chain outage/{seed}")),
         has_gpus=(has_gpus := Random(f"gpus/{seed}").random() < 0.25),
+        has_two_pools=has_gpus
+        and market is Market.SMALL
+        and count >= 5
+        and Random(f"two pools/{seed}").random() < 0.7,
         gpu_losses=_gpu_losses(Random(f"gpu losses/{seed}"), count) if has_gpus else (),
         has_second_coordinator=(shares := Random(f"second coordinator/{seed}").random() < 0.35),
         has_busy_jurors=shares and Random(f"busy jurors/{seed}").random() < 0.7,

@@ -69,13 +69,14 @@ class Provider(ProviderEffects):
         self.is_leaving = self.is_rotating = False
         self.manner = ""  # of an owner that means harm: postpone, pad
         price = 90_000 if self.planned in LYING else 100_000 + 5_000 * number
-        self.host = machine_of(plan.pool)
+        pool = plan.pool_of(number)
+        self.host = machine_of(pool)
         if plan.has_two_classes and number % 3 == 1:
             self.host = replace(self.host, level="v4")
         count = self.random.choice([1, 1, 2])
-        self.slots = (a_slot(plan.pool, price, count, host=self.host),)
+        self.slots = (a_slot(pool, price, count, host=self.host),)
         self.groups = tuple(
-            (f"GPU-{number}-{place}-0", f"GPU-{number}-{place}-1")
+            tuple(f"GPU-{number}-{place}-{index}" for index in range(pool.gpus))
             for place in range(self.slots[0].count if plan.has_gpus else 0)
         )
         self.lost_gpus = frozenset[str]()

@@ -60,7 +60,7 @@ class World:
         self.network = Network(self.schedule, plan)
         self.coverage = Coverage()
         self.checks = Checks(self.coverage, plan.limits, plan.pool)
-        self.chain = Chain(self.schedule, plan.stream("chain"), plan.limits, plan.pool.id())
+        self.chain = Chain(self.schedule, plan.stream("chain"), plan.limits)
         self.coordinator = CoordinatorDaemon(
             plan, self.schedule, self.network, self.chain, self.checks
         )
@@ -129,7 +129,7 @@ class World:
             self.coordinator.peers[provider.owner] = (provider.name, provider.handle)
         money = 5_000 if self.plan.is_poor else 50_000_000
         keys = {provider.owner: provider.keys for provider in self.providers}
-        slots = [int(sum(slot.count for slot in provider.slots)) for provider in self.providers]
+        slots = [(one.slots[0].pool.id(), int(one.slots[0].count)) for one in self.providers]
         if self.plan.market is Market.LARGE:
             self.checks.conduct.passed.update(
                 {provider.owner: passed_before(provider.number) for provider in self.providers}

@@ -30,6 +30,7 @@ class ArchivedRun(Struct, frozen=True):
 
     run: RunView
     ack: Envelope[Ack]
+    pool: Hash32  # of its primary
     session_key: Address
     leases: tuple[ArchivedLease, ...]
     lines: tuple[JobEvent, ...]
@@ -56,6 +57,7 @@ def archived(state: State, job: Job) -> ArchivedRun:
     return ArchivedRun(
         run=views.run_view(state, job, True),
         ack=job.ack,
+        pool=job.pool.id(),
         session_key=session_key,
         leases=kept,
         lines=state.events.get(job.id) or (),

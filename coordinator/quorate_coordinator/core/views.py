@@ -268,7 +268,7 @@ def plan_view(
     pool, refusal = chosen.pool, chosen.refusal
     priced, worst, owners, found, lowest, auditor = 0, 0, 0, 0, None, 0
     if chosen.rule is not Label.NONE:
-        owners = len(offers.owners_of(context, pool))
+        owners = len(offers.owners_of(context, *chosen.pools))
         found, lowest = offers.offers_for(context, pool, spec, price_max)
         auditor = min(price_max, offers.median_price(context, pool))
         priced = settlement.executions_priced(chosen.rule)

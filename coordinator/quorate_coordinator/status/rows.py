@@ -37,7 +37,7 @@ def run_row(job: Job) -> Row:
         "job_id": job.id.hex(),
         "client": job.order.client.hex(),
         "name": plain_text(job.submission.terms.name, NAME_MAX),
-        "pool": job.ack.message.pool.hex(),
+        "pool": job.pool.id().hex(),
         "phase": phase_name(job.phase),
         "rule": job.ack.message.rule.name.lower(),
         "outcome": outcome,

@@ -271,7 +271,7 @@ def row_of(over: ArchivedRun) -> Row:
         "job_id": run.job_id.hex(),
         "client": run.client.hex(),
         "name": run.name,
-        "pool": over.ack.message.pool.hex(),
+        "pool": over.pool.hex(),
         "phase": run.phase,
         "rule": run.rule.name.lower(),
         "outcome": outcome,

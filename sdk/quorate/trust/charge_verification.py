@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorate.base.errors import EvidenceError
+from quorate_attestation.fits import are_pools_fitting
 from quorate_protocol.codec import canonical as canonical_module
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import receipt
@@ -156,6 +157,10 @@ def _check_spec(known: OwnRecord, found: Receipt) -> None:
     _require(
         found.compare == known.spec.compare,
         "receipt: it compares results in another way than our spec",
+    )
+    _require(
+        are_pools_fitting(known.spec, found.pools),
+        "receipt: it draws auditors from a pool that does not fit our spec",
     )
 
 

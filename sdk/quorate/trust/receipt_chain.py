@@ -5,6 +5,7 @@ that block cannot check them.
 """
 
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import TypeVar
 
 from quorate.base.errors import UnavailableError, translated
@@ -89,16 +90,15 @@ class _ChainReader:
         return Check("chain:blockHash", good, f"block {self._block} has the receipt's hash")
 
     async def _slots(self) -> AsyncIterator[Check]:
-        stakes, pool = self._contracts.stakes, self._body.ack.message.pool
-        length = await self._ask(stakes.slot_count(pool), self._block)
-        said = self._body.taken_from_chain.list_length
-        yield Check("chain:length", length == said, f"the list has {length} stake slots")
-        pages = [
-            await self._ask(stakes.slot_page(pool, first), self._block)
-            for first in range(0, length, SLOT_PAGE)
-        ]
-        listed = [found for page in pages for found in page]
-        for check in receipt_pins.list_checks(self._body, [*map(_slot, range(length), listed)]):
+        """The lists of several pools follow each other."""
+        stakes, listed = self._contracts.stakes, list[Slot]()
+        said = self._body.taken_from_chain.list_lengths
+        for pool, shown in zip(self._body.pools, said, strict=False):
+            length = await self._ask(stakes.slot_count(pool.id()), self._block)
+            yield Check("chain:length", length == shown, f"{pool} has {length} stake slots")
+            for first in range(0, length, SLOT_PAGE):
+                listed += await self._ask(stakes.slot_page(pool.id(), first), self._block)
+        for check in receipt_pins.list_checks(self._body, [*map(_slot, count(), listed)]):
             yield check
         for item in self._body.slots:
             if item.slot is None or item.slot.index >= len(listed):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from quorate.base.errors import UsageError
+from quorate_attestation.fits import are_pools_fitting
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import sha256
@@ -76,8 +77,10 @@ def of_spec(body: Receipt, data: bytes) -> tuple[Check, ...]:
         and order.max_duration == spec.max_duration
         and order.input_root == job_spec.input_root(spec)
         and body.compare == spec.compare
+        and are_pools_fitting(spec, body.pools)
     )
-    return (Check("spec", good, "image, profile, inputs, duration and comparing are the spec's"),)
+    text = "image, profile, inputs, duration, comparing and pools are the spec's"
+    return (Check("spec", good, text),)
 
 
 def read(path: Path, bytes_max: int = RECEIPT_BYTES_MAX) -> bytes:

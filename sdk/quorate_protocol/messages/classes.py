@@ -84,6 +84,11 @@ class Pool(Struct, frozen=True):
 CPUS = Pool()
 
 
+def pools_id(pools: tuple[Hash32, ...]) -> Hash32:
+    """`Ack.pool`: the only one, or H("pools", ids in order) of several."""
+    return pools[0] if len(pools) == 1 else hash_tuple("pools", *pools)
+
+
 class Host(Struct, frozen=True):
     """What of a machine decides the bits of a result beside the pool. Its provider says so."""
 

@@ -1,8 +1,9 @@
-"""The eligible list of a pool: the slots that may be drawn (docs/decisions/0007).
+"""The eligible list of a job: the slots that may be drawn (docs/decisions/0007).
 
 `Ack.eligibleRoot` is the root of a log (`merkle.Log`). The log has one entry for each index of the
-class's list in `Stakes`: the slot's hash if it was active at the Ack's block and its owner had not
-withdrawn its offer, else zero. So the chain says who may be drawn, and not the coordinator.
+pool's list in `Stakes`: the slot's hash if it was active at the Ack's block and its owner had not
+withdrawn its offer, else zero. So the chain says who may be drawn, and not the coordinator. Where
+several pools may audit, their lists follow each other in the order of the pools' ids.
 
 A path of log2(length) hashes proves the entry at an index, be it a slot or zero. The coordinator
 cannot prove two entries for one index. The root also fixes the list's length, by which every draw
@@ -10,13 +11,14 @@ divides.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from quorate_protocol.codec.merkle import FullLog, Inclusion, is_included
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
+from quorate_protocol.values import replace
 
 
 class ShownSlot(Struct, frozen=True):
@@ -72,6 +74,25 @@ class EligibleList:
         return self._log.changed(
             {index: _entry(new) for index, (new, old) in pairs if new is not old and new != old}
         )
+
+
+def joined(lists: Sequence[tuple[StakeSlot, ...]]) -> tuple[StakeSlot, ...]:
+    """The lists of several pools as one: the indices go on."""
+    if len(lists) == 1:
+        return lists[0]
+    slots = (slot for listed in lists for slot in listed)
+    return tuple(replace(slot, index=index) for index, slot in enumerate(slots))
+
+
+def place_in(lengths: Sequence[int], index: int) -> tuple[int, int]:
+    """(number of the list, index in it) of an index of joined lists. Raises IndexError if it is
+    beyond the last one.
+    """
+    for number, length in enumerate(lengths):
+        if index < length:
+            return number, index
+        index -= length
+    raise IndexError("the index is beyond the joined lists")
 
 
 def _log_of(places: list[StakeSlot | None], like: EligibleList | None) -> FullLog:

@@ -97,8 +97,13 @@ class TakenFromChain(Readable, frozen=True):
 
     block: int  # number of the block whose stake slots count
     block_hash: Hash32  # of that block
-    list_length: int  # length of the pool's list of stake slots
+    list_lengths: tuple[int, ...]  # lengths of the pools' lists of stake slots, in their order
     parties: tuple[RegisteredProvider, ...]  # in order of the executions
+
+    @property
+    def list_length(self) -> int:
+        """Of the joined lists, by which each draw divides."""
+        return sum(self.list_lengths)
 
 
 class Evidence(Document, frozen=True):
@@ -117,7 +122,7 @@ class Evidence(Document, frozen=True):
     beacon_key: bytes  # 96-byte compressed G2 point
     timing: Timing
     coordinator_key: Address
-    pool: Pool  # its id is `Ack.pool`
+    pools: tuple[Pool, ...]  # in order of their ids, which give `Ack.pool`
     image: Hash32  # digest of the image, see `job_spec.image_digest`
     profile: Hash32  # digest of the determinism profile of the job spec
     session: Envelope[Session]

@@ -455,7 +455,7 @@ class FakeWork:
             beacon_key=bls.public_key(self.beacon_secret),
             timing=self.timing,
             coordinator_key=self.statement.address,
-            pool=CPUS,
+            pools=(CPUS,),
             image=image_digest(job.submission.spec.image),
             profile=job.submission.spec.profile().digest(),
             session=job.submission.session,
@@ -471,7 +471,7 @@ class FakeWork:
             witness=job.witness,
             withdrawals=(),
             slots=EligibleList(self.slots, len(self.slots)).show(met),
-            taken_from_chain=TakenFromChain(5, ZERO_HASH, len(self.slots), parties),
+            taken_from_chain=TakenFromChain(5, ZERO_HASH, (len(self.slots),), parties),
             stop=None,
             version=VERSION,
         )

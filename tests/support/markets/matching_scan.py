@@ -52,7 +52,7 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[offers.Candi
 
 def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
     """Returns every provider that could run the job now."""
-    order, pool = job.submission.order.message, job.ack.message.pool
+    order, pool = job.submission.order.message, job.pool.id()
     hosts, block = context.state.pool_slots.get(pool), context.state.own.block
     staked = {slot.owner for slot in hosts.slots if slot.is_active(block)} if hosts else set()
     found = []

@@ -1,11 +1,16 @@
 """The scripted market with jobs whose results agree within a tolerance."""
 
+from collections.abc import Sequence
+from itertools import cycle
+
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import CompareOutputs, Effect
 from quorate_coordinator.core.model.entities import Job
+from quorate_protocol.messages.classes import CPUS, Pool
 from quorate_protocol.messages.job_spec import Compare
 from quorate_protocol.units import Address, Comparator, Hash32, Ppm
 from support.markets.scripted_market import Market, Party
+from support.offers import machine_of
 
 NUMERIC = Compare(Comparator.NUMERIC, ("*.npy",), Ppm(1))
 Places = dict[Address, int | None]
@@ -16,8 +21,12 @@ class NoisyMarket(Market):
 
     answers = True
 
-    def __init__(self, *places: int | None) -> None:
-        parties = [Party(number, lies=True, tale=number + 1) for number in range(len(places))]
+    def __init__(self, *places: int | None, pools: Sequence[Pool] = (CPUS,)) -> None:
+        """The owners have these pools in turn."""
+        parties = [
+            Party(number, lies=True, tale=number + 1, host=machine_of(pool), pool=pool)
+            for number, pool in zip(range(len(places)), cycle(pools), strict=False)
+        ]
         self.places: Places = {
             party.owner: place for party, place in zip(parties, places, strict=True)
         }

@@ -3,6 +3,7 @@ jobs.
 """
 
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TypeVar
 
 from quorate_coordinator.core import views
@@ -34,7 +35,7 @@ from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.beacon_rounds import round_at
-from quorate_protocol.messages.classes import CPUS, Host
+from quorate_protocol.messages.classes import CPUS, Host, Pool
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import Offer, OfferEnvelope
@@ -124,6 +125,7 @@ class Party:
     # how its runs end; 512 and 513 (killed) give the empty directory
     status: ExitStatus = ExitStatus(0)
     host: Host = MACHINE  # what it says of its machine
+    pool: Pool = CPUS
     owner: Address = field(init=False)
     key: KeySigner = field(init=False)
     commits: dict[Hash32, Reveal] = field(default_factory=dict)
@@ -181,15 +183,17 @@ class Market:
                 ev.ChainProviderRegistered(party.owner, party.key.address, party.owner, network)
             )
         stakes = [party.owner for _ in range(self.slots) for party in self.parties.values()]
+        places = {party.pool.id(): count() for party in self.parties.values()}
         notes += [
-            ev.ChainSlotOpened(CPUS.id(), place, owner, BlockNumber(1))
-            for place, owner in enumerate(stakes)
+            ev.ChainSlotOpened(pool, next(places[pool]), owner, BlockNumber(1))
+            for owner in stakes
+            if (pool := self.parties[owner].pool.id())
         ]
         notes += [self.escrow.lock(client.address, 50_000_000) for client in self.clients]
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
             price = 90_000 if party.lies else 100_000
-            slot = a_slot(CPUS, price, self.slots, host=party.host)
+            slot = a_slot(party.pool, price, self.slots, host=party.host)
             self.send_offer(party, an_offer(party.owner, 1, self.at + self.offered, (slot,)))
         steps = self.steps
         self._send_heartbeats(is_first=True)
@@ -253,7 +257,7 @@ class Market:
         value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
         commit = Commit(
             hashed,
-            class_of(spec, party.host),
+            class_of(spec, party.host, party.pool),
             value,
             sha256(salt + output),
             Milliseconds(self.ran_ms if self.claimed_ms is None else self.claimed_ms),

@@ -4,13 +4,14 @@ import itertools
 
 import pytest
 
-from quorate_attestation import gpu_match
+from quorate_attestation import fits, gpu_match
 from quorate_attestation.catalogue import Model, models
 from quorate_protocol.messages.classes import CPUS, Host, Pool
-from quorate_protocol.messages.job_spec import GpuRequest
+from quorate_protocol.messages.job_spec import GpuRequest, Resources
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.units import Small
 from quorate_protocol.values import replace
+from support.messages import a_spec
 from support.offers import GPU_MACHINE, MACHINE, a_slot
 
 GB = 10**9
@@ -47,6 +48,37 @@ def has_all(slot: SlotOffer, wanted: GpuRequest) -> bool:
         and wanted.compute_capability_min <= gpu_match.capability_of(slot.host)
         and wanted.cuda_min <= slot.cuda
     )
+
+
+@pytest.mark.rule("2.41")
+@pytest.mark.parametrize(
+    ("asked", "fitting"),
+    [
+        (GpuRequest(1, "", 45 * GB), {"L40S", "2x L40S", "A100 SXM 80GB"}),
+        (GpuRequest(2, "", 0), {"2x L40S"}),
+        (GpuRequest(1, "", 0, 89), {"L40S", "2x L40S", "L4"}),
+        (GpuRequest(1, "A100", 60 * GB), {"A100 SXM 80GB"}),
+        (GpuRequest(1, "a100", 0), {"A100 SXM 80GB", "A100 PCIe 40GB"}),
+        (GpuRequest(1, "A100 SXM 80GB 3g.40gb", 90 * GB), {"A100 SXM 80GB/3g.40gb"}),
+        (GpuRequest(1, "Voodoo 9", 90 * GB), {"Voodoo 9"}),
+        (None, {"cpu"}),
+    ],
+)
+def test_which_pools_fit_follows_from_spec_and_catalogue(
+    asked: GpuRequest | None, fitting: set[str]
+) -> None:
+    """A model that the catalogue lacks, as every partition, fits only by its name."""
+    names = ("L40S", "L4", "A100 SXM 80GB", "A100 PCIe 40GB", "Voodoo 9")
+    pools = [Pool(name, "", Small(1)) for name in names]
+    pools += [Pool("L40S", "", Small(2)), Pool("A100 SXM 80GB", "3g.40gb", Small(1)), CPUS]
+    spec = replace(a_spec("job"), resources=Resources(gpu=asked))
+    found = fits.pools_that_fit(spec, pools)
+    wanted = {pool for pool in pools if str(pool) in fitting}
+    assert set(found) == wanted and list(found) == sorted(found, key=Pool.id)
+    assert fits.are_pools_fitting(spec, found) and fits.are_pools_fitting(spec, (pools[1],))
+    others = tuple(pool for pool in pools if pool not in found)
+    assert not fits.are_pools_fitting(spec, (*found, *others))
+    assert len(found) == 1 or not fits.are_pools_fitting(spec, found[::-1])
 
 
 def host_of(model: Model) -> Host:

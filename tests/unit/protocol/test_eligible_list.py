@@ -6,7 +6,7 @@ import pytest
 
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.codec.merkle import FullLog, Log, is_included
-from quorate_protocol.messages.eligible_list import EligibleList, ShownSlot
+from quorate_protocol.messages.eligible_list import EligibleList, ShownSlot, joined, place_in
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32
 from quorate_protocol.values import replace
@@ -37,6 +37,23 @@ def test_every_index_of_every_small_list_is_proven(length: int) -> None:
                     "an index is what it is, and nothing else"
                 )
     assert len(roots) == 2**length, "another list, another root"
+
+
+@pytest.mark.rule("5.16")
+def test_the_lists_of_several_pools_are_one_list_whose_indices_go_on() -> None:
+    lists = [
+        tuple(slot(index, owner) for index in range(length))
+        for owner, length in ((3, 2), (5, 0), (7, 3))
+    ]
+    whole = joined(lists)
+    assert [item.index for item in whole] == list(range(5))
+    assert joined(lists[:1]) is lists[0], "one list stays as it is"
+    lengths = [len(listed) for listed in lists]
+    for item in whole:
+        number, place = place_in(lengths, item.index)
+        assert replace(item, index=place) == lists[number][place]
+    with pytest.raises(IndexError):
+        place_in(lengths, 5)
 
 
 @pytest.mark.rule("5.16")

@@ -77,7 +77,7 @@ def _sign(
         coordinator=context.rules.coordinator,
         provider=slot.owner,
         spec_hash=job.order.spec_hash,
-        pool=job.ack.message.pool,
+        pool=job.place_of(slot)[0],
         price_tier=job.order.price_tier,
         price_per_hour=price,
         max_duration=spec.max_duration,

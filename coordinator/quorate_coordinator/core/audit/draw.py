@@ -25,7 +25,6 @@ from quorate_protocol.units import (
     PPM_ONE,
     Amount,
     Comparator,
-    Hash32,
     Label,
     Milliseconds,
     Ppm,
@@ -143,14 +142,13 @@ def is_out_of_patience(context: StepContext, phase: Running, place: BatchPlace) 
     return context.at > place.since + waits
 
 
-def _has_left(context: StepContext, place: BatchPlace, pool: Hash32) -> bool:
+def _has_left(context: StepContext, job: Job, slot: StakeSlot) -> bool:
     """After its last slot of the class was closed, a provider gets no new assignments."""
+    pool, place = job.place_of(slot)
     hosts = context.state.pool_slots.get(pool)
-    is_closed = hosts is not None and (
-        place.slot.index < 0  # the primary was matched and has no slot of the list
-        or hosts.slots[place.slot.index].active_until != FOREVER
-    )
-    return is_closed and place.slot.owner not in offers.owners_of(context, pool)
+    # the primary was matched and has no slot of the list
+    is_closed = hosts is not None and (place < 0 or hosts.slots[place].active_until != FOREVER)
+    return is_closed and slot.owner not in offers.owners_of(context, pool)
 
 
 def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
@@ -161,7 +159,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     assert isinstance(job.phase, Running)
     before = job.phase
     provider = context.state.providers[place.slot.owner]
-    pool = job.ack.message.pool
+    pool, _ = job.place_of(place.slot)
     slot = slot_offer(provider.offer, pool) if provider.offer else None
     others = tuple(item for item in before.places if item.attempt != place.attempt)
     most = job.order.max_price_per_hour
@@ -174,7 +172,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     is_gone = (
         (not is_alive and not is_unheard)
         or len(job.leases) >= ASSIGNMENTS_MAX
-        or _has_left(context, place, pool)
+        or _has_left(context, job, place.slot)
     )
     if before.is_repeat and (is_gone or is_over or is_unoffered):
         # another member of the group is asked

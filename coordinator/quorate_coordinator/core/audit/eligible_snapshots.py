@@ -1,7 +1,7 @@
 """Stores the slots from which each job draws its auditors, and counts the jobs that need them.
 
-400 slots take 130 KB and change only with the chain. So a snapshot names a list of slots, and holds
-only the withdrawals of owners that are not drawn. Jobs with equal lists share it.
+400 slots take 130 KB and change only with the chain. So a snapshot names the lists of its pools,
+and holds only the withdrawals of owners that are not drawn. Jobs with equal lists share it.
 """
 
 from quorate_coordinator.core.model.entities import EligibleSnapshot, PoolSlots, SlotList
@@ -13,25 +13,26 @@ from quorate_protocol.values import replace
 SLOT_LISTS = "slot-lists"
 
 
-def add_job(context: StepContext, pool: Hash32, eligible: EligibleList) -> None:
+def add_job(context: StepContext, pools: tuple[Hash32, ...], eligible: EligibleList) -> None:
     state = context.state
     known = state.eligible_snapshots.get(eligible.root)
     if known is not None:
         # Who withdrew since may have had no active slots before: then the list is the same.
         shown = {item.offer.message.provider: item for item in known.withdrawals}
-        for item in state.market.withdrawals(pool):
+        for item in state.market.withdrawals(pools):
             shown.setdefault(item.offer.message.provider, item)
         withdrawals = tuple(shown[owner] for owner in sorted(shown))
         state.eligible_snapshots[eligible.root] = replace(
             known, jobs=known.jobs + 1, withdrawals=withdrawals
         )
         return
-    number = _list_number(context, pool)
-    slot_list = state.slot_lists[number]
-    state.slot_lists[number] = replace(slot_list, snapshots=slot_list.snapshots + 1)
-    withdrawals = state.market.withdrawals(pool)
+    numbers = tuple(_list_number(context, pool) for pool in pools)
+    for number in numbers:
+        slot_list = state.slot_lists[number]
+        state.slot_lists[number] = replace(slot_list, snapshots=slot_list.snapshots + 1)
+    withdrawals = state.market.withdrawals(pools)
     state.eligible_snapshots[eligible.root] = EligibleSnapshot(
-        number, state.own.block, withdrawals, 1
+        numbers, state.own.block, withdrawals, 1
     )
 
 
@@ -41,15 +42,14 @@ def remove_job(context: StepContext, root: Hash32) -> None:
         state.eligible_snapshots[root] = replace(snapshot, jobs=snapshot.jobs - 1)
         return
     del state.eligible_snapshots[root]
-    slot_list = state.slot_lists[snapshot.list_number]
-    if slot_list.snapshots > 1:
-        state.slot_lists[snapshot.list_number] = replace(
-            slot_list, snapshots=slot_list.snapshots - 1
-        )
-        return
-    del state.slot_lists[snapshot.list_number]
-    if state.newest_slot_lists.get(slot_list.pool) == snapshot.list_number:
-        del state.newest_slot_lists[slot_list.pool]
+    for number in snapshot.list_numbers:
+        slot_list = state.slot_lists[number]
+        if slot_list.snapshots > 1:
+            state.slot_lists[number] = replace(slot_list, snapshots=slot_list.snapshots - 1)
+            continue
+        del state.slot_lists[number]
+        if state.newest_slot_lists.get(slot_list.pool) == number:
+            del state.newest_slot_lists[slot_list.pool]
 
 
 def _list_number(context: StepContext, pool: Hash32) -> int:

@@ -79,7 +79,7 @@ def append(
         previous_root=log.root(),
         job_hash=fold.job_hash(job.id),
         trust_class=trust_class_of(job),
-        pool=job.ack.message.pool,
+        pool=job.pool.id(),
         label=verdict.label,
         outcome=verdict.outcome,
         is_again=is_again,

@@ -15,6 +15,6 @@ def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
 
 
 def trust_class_of(job: Job) -> Hash32:
-    return job_class(
-        job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.pool
-    )
+    """One class for all executions, as the Ack has the root of one."""
+    spec = job.submission.spec
+    return job_class(spec.kind, spec.compare.comparator, job.pool.id())

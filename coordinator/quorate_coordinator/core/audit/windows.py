@@ -22,7 +22,7 @@ def advance(context: StepContext, job: Job, primary: Lease) -> None:
     trust_class, order = trust_class_of(job), job.order
     known = context.state.windows.get(primary.provider) or Windows()
     window = known.by_class.get(trust_class) or Window()
-    median = _median(context, job.ack.message.pool)
+    median = _median(context, job.pool.id())
     # One client may count for only a share of the jobs in a stretch (see `hold_window`). All
     # stretches have the length of the standard tier. Otherwise an order of another verify tier
     # would end a stretch early.

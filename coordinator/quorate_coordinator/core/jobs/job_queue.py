@@ -318,7 +318,7 @@ class JobQueue:
         alone = job.id if job.refused_by else ZERO_HASH
         key = (
             order.client,
-            job.ack.message.pool,
+            job.pool.id(),
             needs_of(job.submission.spec),
             order.max_price_per_hour,
             alone,

@@ -6,14 +6,14 @@ from msgspec import Struct
 
 from quorate_coordinator.core.audit import eligible_snapshots, unverifiable
 from quorate_coordinator.core.matching import nearest_offer, offers
-from quorate_coordinator.core.model.entities import Client, Job, Matching
+from quorate_coordinator.core.model.entities import Client, Job, Matching, PoolSlots
 from quorate_coordinator.core.model.events import ContentTaken
 from quorate_coordinator.core.model.nonces import UsedNonces
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.model.tables import LIVE_BYTES
 from quorate_coordinator.core.money import escrows, ledger
 from quorate_protocol.limits import EXECUTIONS_VERIFIED, OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM, USD
-from quorate_protocol.messages.classes import job_class
+from quorate_protocol.messages.classes import job_class, pools_id
 from quorate_protocol.messages.commitment import secret_hash
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack, Order, Session
@@ -87,7 +87,7 @@ def on_order(
     if not is_escrowed:
         _check_funds(context, submission, client, most)
     _check_cover(size, most or order.budget)
-    job = _new_job(context, submission, job_id, chosen.pool, rule, most, is_escrowed)
+    job = _new_job(context, submission, job_id, chosen, rule, most, is_escrowed)
     if lacks_content:
         job = replace(job, phase=Matching(job.waits_until))
     context.put(job)
@@ -269,28 +269,32 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, m
 
 
 class Choice(Struct, frozen=True):
-    """Pool and verification rule of an order, and why it is refused, if it is."""
+    """Pools and verification rule of an order, and why it is refused, if it is."""
 
-    pool: Hash32
+    pool: Hash32  # of the primary
     rule: Label
     refusal: Refused | None = None
+    pools: tuple[Hash32, ...] = ()  # of the auditors; none without a pool that fits
 
 
 def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> Choice:
-    """Chooses for a client's order, and for its plan of one: of the classes with a fitting offer,
-    the one with most owners. Refuses if none fits, or if the job cannot be verified there and the
-    client does not accept that.
+    """Chooses for a client's order, and for its plan of one: of the pools with a fitting offer, the
+    one with most owners. Then it chooses the pools of the auditors. Refuses if none fits, or if the
+    job cannot be verified and the client does not accept that.
     """
     spec, price_max = wanted.spec, wanted.max_price_per_hour
     refusal = None
     pool = offers.class_for(context, wanted.pool, spec, price_max)
+    is_thin = pool is None
     if pool is None:
         pool = offers.class_for(context, wanted.pool, spec, price_max, is_thin_too=True)
         if pool is None:
             why = nearest_offer.no_offer(context, spec, price_max, wanted.pool)
             return Choice(wanted.pool, Label.NONE, Refused(Code.NO_OFFER, why))
+    pools = offers.auditing_pools(context, pool, wanted.pool, spec, price_max)
+    if is_thin and not (len(pools) > 1 and offers.is_of_many(context, *pools)):
         refusal = Refused(Code.TOO_FEW_OWNERS, nearest_offer.thin_class(context, pool))
-    owners = len(offers.owners_of(context, pool))
+    owners = len(offers.owners_of(context, *pools))
     cannot_verify = unverifiable.refusal(context, client, spec)
     if cannot_verify is None and owners < OWNERS_MIN_QUORUM:
         cannot_verify = Refused(
@@ -298,10 +302,11 @@ def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> 
         )
     if cannot_verify is not None:
         refused = None if wanted.accept_unverified else cannot_verify
-        return Choice(pool, Label.UNVERIFIED, refusal or refused)
+        return Choice(pool, Label.UNVERIFIED, refusal or refused, pools)
     is_adaptive = owners >= OWNERS_MIN_ADAPTIVE and context.rules.limits.name == "mainnet"
-    lonely = nearest_offer.lonely_price(context, pool, spec, price_max)
-    return Choice(pool, Label.ADAPTIVE if is_adaptive else Label.QUORUM_2, refusal or lonely)
+    lonely = nearest_offer.lonely_price(context, pools, spec, price_max)
+    rule = Label.ADAPTIVE if is_adaptive else Label.QUORUM_2
+    return Choice(pool, rule, refusal or lonely, pools)
 
 
 def _planned(submission: Submission) -> PlanRequest:
@@ -319,22 +324,22 @@ def _new_job(
     context: StepContext,
     submission: Submission,
     job_id: Hash32,
-    pool: Hash32,
+    chosen: Choice,
     rule: Label,
     most: Amount,
     is_escrowed: bool,
 ) -> Job:
-    eligible = context.state.market.eligible(pool)
-    product = offers.pool_of(context, pool)
+    pool, pools, market = chosen.pool, chosen.pools, context.state.market
+    eligible, lists = market.eligible(*pools), context.state.pool_slots
     trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, pool)
     secret = context.derive("x")
     ack = Ack(
         job_id=job_id,
-        pool=pool,
+        pool=pools_id(pools),
         ack_time=context.at,
         slot_block=context.state.own.block,
         eligible_root=eligible.root,
-        state_root=context.state.market.trust_root(trust_class),
+        state_root=market.trust_root(trust_class),
         log_root=context.state.own.log.root(),
         log_length=Sequence(context.state.own.log.count),
         secret_hash=secret_hash(secret),
@@ -342,15 +347,16 @@ def _new_job(
         fee_bps=context.rules.fee_bps,
         escrowed=is_escrowed,
     )
-    eligible_snapshots.add_job(context, pool, eligible)
+    eligible_snapshots.add_job(context, pools, eligible)
     return Job(
         id=job_id,
         submission=submission,
         created_at=context.at,
         ack=context.seal(ack),
         secret=secret,
-        pool=product,
-        list_length=eligible.length,
+        pool=market.pools[pool],
+        pools=tuple(market.pools[item] for item in pools),
+        list_lengths=tuple(len(lists.get(item, PoolSlots()).slots) for item in pools),
         slot_block_hash=context.state.blocks.get(context.state.own.block) or ZERO_HASH,
         reserved=most,
         phase=Matching(context.at),

@@ -97,9 +97,8 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
         return context.put(job, phase=replace(job.phase, places=(*others, kept)))
     if job.phase.is_repeat:  # another member of the group is asked
         return context.put(job, phase=replace(job.phase, places=others))
-    if retry_at and offers.free_slots(
-        context, context.state.providers[lease.provider], job.ack.message.pool
-    ):
+    pool = lease.assignment.message.pool
+    if retry_at and offers.free_slots(context, context.state.providers[lease.provider], pool):
         # Its last heartbeat says that it is free: so it does not want this execution (4.2).
         declined_lease = replace(lease, phase=Declined(UnixSeconds(0)))
         context.state.leases[lease.assignment_hash] = declined_lease
@@ -124,7 +123,7 @@ def _declined_by_all(context: StepContext, job: Job) -> str:
                     said[owner] = reason.name.lower().replace("_", "-")
             case _:
                 pass
-    owners = len(offers.owners_of(context, job.ack.message.pool))
+    owners = len(offers.owners_of(context, job.pool.id()))
     if len(said) < max(1, min(DECLINES_MAX, owners)):
         return ""
     return f"{len(said)} providers: {', '.join(said.values())}"

@@ -100,10 +100,10 @@ def few_owners(
 
 
 def lonely_price(
-    context: StepContext, pool: Hash32, spec: JobSpec, price_max: Price
+    context: StepContext, pools: tuple[Hash32, ...], spec: JobSpec, price_max: Price
 ) -> Refused | None:
     """None if two owners offer what fits at this price."""
-    wanted = offers.second_price(context, pool, spec)
+    wanted = offers.second_price(context, pools, spec)
     if wanted is None:
         return Refused(
             Code.TOO_FEW_OWNERS,

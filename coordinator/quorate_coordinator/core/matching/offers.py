@@ -20,12 +20,21 @@ from quorate_coordinator.core.model.row import Needs
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.codec.hashing import hash_tuple
+from quorate_protocol.limits import POOLS_MAX
 from quorate_protocol.messages import job_spec as job_rules
-from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.reputation import probation, rank
-from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Label, Price, UnixSeconds
+from quorate_protocol.units import (
+    PPM_ONE,
+    ZERO_HASH,
+    Address,
+    Comparator,
+    Hash32,
+    Label,
+    Price,
+    UnixSeconds,
+)
 from quorate_protocol.values import replace
 
 # How many of the cheapest that fit are scored. Their best is within 0.1 % of the best of all
@@ -153,8 +162,8 @@ def free_slots(context: StepContext, provider: Provider, pool: Hash32) -> int:
     return market_index.free_slots(context.state, provider, pool)
 
 
-def owners_of(context: StepContext, pool: Hash32) -> frozenset[Address]:
-    return context.state.market.staked(pool)
+def owners_of(context: StepContext, *pools: Hash32) -> frozenset[Address]:
+    return context.state.market.owners_in(pools)
 
 
 # -------------------------------------------------------------------------------------- who runs it
@@ -167,7 +176,7 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
     Of the 64 cheapest that fit, it takes those with the lowest score: price × (1 + jitter + record
     − cached). Nobody can foresee the jitter. The record is `rules.reputation.rank`.
     """
-    bucket = context.state.market.bucket(job.ack.message.pool)
+    bucket = context.state.market.bucket(job.pool.id())
     if bucket is None:
         return []
     chance = int.from_bytes(hash_tuple(context.random, job.id)[:8], "big")
@@ -294,7 +303,7 @@ def class_for(
         return market.pools[item].gpus, -len(owners_of(context, item)), item
 
     for pool in sorted(known, key=order):
-        if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(context, pool):
+        if wanted == ZERO_HASH and not is_thin_too and not is_of_many(context, pool):
             continue
         looked += 1
         if looked > CLASSES_LOOKED_MAX:
@@ -305,13 +314,41 @@ def class_for(
     return None
 
 
-def _is_of_many(context: StepContext, pool: Hash32) -> bool:
-    """Enough owners have had stake in it for long enough (PROTOCOL §2, Job class)."""
-    limits, since = context.rules.limits, context.state.pool_slots.get(pool, PoolSlots()).since
+def auditing_pools(
+    context: StepContext, pool: Hash32, wanted: Hash32, spec: job_rules.JobSpec, price_max: Price
+) -> tuple[Hash32, ...]:
+    """From which auditors of a primary of `pool` are drawn, in order of their ids.
+
+    Within a tolerance these are the pools that fit by what a stranger knows of them, and have a
+    fitting live offer: those with most owners, and the primary's.
+    """
+    market = context.state.market
+    if wanted != ZERO_HASH or spec.compare.comparator is Comparator.EXACT:
+        return (pool,)
+    known = [it.id() for it in fitting.pools_that_fit(spec, market.pools.values())]
+    if pool not in known:
+        return (pool,)  # only offers say that it fits
+    needs = busy_or_not(needs_of(spec))
+
+    def has_offer(item: Hash32) -> bool:
+        bucket = market.bucket(item)
+        return bucket is not None and bool(bucket.first(needs, price_max, context.at).size)
+
+    ranked = sorted((-len(owners_of(context, item)), item) for item in known if item != pool)
+    looked = (item for owners, item in ranked[:CLASSES_LOOKED_MAX] if owners)
+    others = (item for item in looked if has_offer(item))
+    return tuple(sorted((pool, *islice(others, POOLS_MAX - 1))))
+
+
+def is_of_many(context: StepContext, *pools: Hash32) -> bool:
+    """Enough owners have had stake in them for long enough (PROTOCOL §2, Job class)."""
+    limits = context.rules.limits
+    since = [context.state.pool_slots.get(pool, PoolSlots()).since for pool in pools]
     old = (
         owner
-        for owner in owners_of(context, pool)
-        if max(0, context.at - since.get(owner, context.at)) >= limits.class_owner_age
+        for owner in owners_of(context, *pools)
+        if max(0, *(context.at - times.get(owner, context.at) for times in since))
+        >= limits.class_owner_age
     )
     return sum(1 for _ in islice(old, limits.class_owners_min_any)) >= limits.class_owners_min_any
 
@@ -327,15 +364,24 @@ def offers_for(
     return bucket.count(needs, price_max, context.at), Price(first[0]) if first else None
 
 
-def second_price(context: StepContext, pool: Hash32, spec: job_rules.JobSpec) -> Price | None:
+def second_price(
+    context: StepContext, pools: tuple[Hash32, ...], spec: job_rules.JobSpec
+) -> Price | None:
     """Of live offers that fit, busy or not; None if there are not two owners."""
-    bucket = context.state.market.bucket(pool)
-    if bucket is None:
-        return None
-    needs = busy_or_not(needs_of(spec))
-    needs = staked(needs) if bucket.has_staked else needs
-    found = bucket.prices_at(bucket.cheapest(needs, row.PRICE_LIMIT, context.at, 0, 2))
-    return Price(int(found.max())) if found.size > 1 else None
+    lowest: dict[Address, int] = {}
+    for pool in pools:
+        bucket = context.state.market.bucket(pool)
+        if bucket is None:
+            continue
+        needs = busy_or_not(needs_of(spec))
+        needs = staked(needs) if bucket.has_staked else needs
+        found = bucket.cheapest(needs, row.PRICE_LIMIT, context.at, 0, 2)
+        for owner, price in zip(
+            bucket.owners_at(found), bucket.prices_at(found).tolist(), strict=True
+        ):
+            lowest[owner] = min(price, lowest.get(owner, price))
+    prices = sorted(lowest.values())
+    return Price(prices[1]) if len(prices) > 1 else None
 
 
 def median_price(context: StepContext, pool: Hash32) -> Price:
@@ -362,14 +408,3 @@ def live_slots(context: StepContext, pool: Hash32, limit: int) -> list[SlotOffer
     offered = (context.state.providers[owner].offer for owner in bucket.owners_at(found))
     slots = (market_index.slot_offer(offer, pool) for offer in offered if offer is not None)
     return [slot for slot in slots if slot is not None]
-
-
-def pool_of(context: StepContext, pool: Hash32) -> Pool:
-    bucket = context.state.market.bucket(pool)
-    found = bucket.owners_at(bucket.first(_ANYBODY, row.PRICE_LIMIT, context.at)) if bucket else []
-    for owner in found:
-        offer = context.state.providers[owner].offer
-        slot = market_index.slot_offer(offer, pool) if offer is not None else None
-        if slot is not None:
-            return slot.pool
-    raise Refused(Code.NO_OFFER, "order: no offer of this pool")

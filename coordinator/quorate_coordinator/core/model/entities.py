@@ -6,6 +6,7 @@ from msgspec import Struct, field
 
 from quorate_protocol.codec.merkle import Log
 from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.eligible_list import place_in
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Offer
 from quorate_protocol.messages.receipt import WithdrawalEvidence
@@ -291,11 +292,11 @@ class SlotList(Struct, frozen=True):
 
 
 class EligibleSnapshot(Struct, frozen=True):
-    """The slots of a list that were eligible at some Ack, from which jobs draw their auditors. Most
+    """The slots of lists that were eligible at some Ack, from which jobs draw their auditors. Most
     jobs acknowledged at about the same time share one.
     """
 
-    list_number: int  # of the `SlotList` that it is made of
+    list_numbers: tuple[int, ...]  # of the `SlotList`s that it is made of, in order of their pools
     block: BlockNumber  # at which its slots are active
     withdrawals: tuple[WithdrawalEvidence, ...]  # why owners of active slots are not in it
     jobs: int  # how many jobs draw from it
@@ -319,8 +320,9 @@ class Job(Struct, frozen=True):
     created_at: UnixSeconds
     ack: Envelope[Ack]
     secret: Hash32
-    pool: Pool
-    list_length: int
+    pool: Pool  # of the primary
+    pools: tuple[Pool, ...]  # from which auditors are drawn, in order of their ids
+    list_lengths: tuple[int, ...]  # of the pools' lists of stake slots
     slot_block_hash: Hash32  # of the block that the Ack names
     reserved: Amount
     phase: JobPhase
@@ -352,6 +354,18 @@ class Job(Struct, frozen=True):
     @property
     def order(self) -> Order:
         return self.submission.order.message
+
+    @property
+    def list_length(self) -> int:
+        """Of the joined lists, by which each draw divides."""
+        return sum(self.list_lengths)
+
+    def place_of(self, slot: StakeSlot) -> tuple[Hash32, int]:
+        """(pool, place in its list) of a slot; -1 for the primary, which has no slot of a list."""
+        if slot.index < 0:
+            return self.pool.id(), slot.index
+        number, place = place_in(self.list_lengths, slot.index)
+        return self.pools[number].id(), place
 
     @property
     def is_exact(self) -> bool:

@@ -7,6 +7,7 @@ the tables.
 
 from collections import Counter, deque
 from functools import lru_cache
+from operator import is_
 from typing import TypeVar
 
 from msgspec import Struct
@@ -15,15 +16,16 @@ from quorate_attestation import fits, gpu_match
 from quorate_coordinator.core.model import attestation_levels
 from quorate_coordinator.core.model import row as rows
 from quorate_coordinator.core.model.columns import Bucket
-from quorate_coordinator.core.model.entities import PoolSlots, Provider
+from quorate_coordinator.core.model.entities import EligibleSnapshot, PoolSlots, Provider
 from quorate_coordinator.core.model.needs import sandbox_bits
 from quorate_coordinator.core.model.row import Row
 from quorate_coordinator.core.model.tables import StateTables
 from quorate_protocol.messages.classes import Pool
-from quorate_protocol.messages.eligible_list import EligibleList
+from quorate_protocol.messages.eligible_list import EligibleList, joined
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
 from quorate_protocol.messages.receipt import WithdrawalEvidence
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules.reputation import rank
 from quorate_protocol.rules.reputation.fold import Trusts, trust_root
 from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
@@ -44,7 +46,7 @@ class _Staked(Struct, frozen=True):
 class _Kept(Struct, frozen=True):
     """An `EligibleList` that is valid while its sources do not change."""
 
-    staked: _Staked
+    staked: tuple[_Staked, ...]
     withdrawn: frozenset[Address]
     eligible: EligibleList
 
@@ -56,6 +58,7 @@ IDLE_MAX = (
 IDLE_LOOKS = 32
 CLASS_SETS_MAX = 4096
 WORK_WINDOW_FIRST = 1  # run slots that a provider without a commit or a lapse may hold of a class
+KEPT_MAX = 256
 LISTS_MAX = 32
 LISTS_SLOTS_MAX = 1 << 20  # slots in all eligible lists that are kept for their proofs
 
@@ -139,7 +142,7 @@ class MarketIndex:
         self._left: deque[Hash32] = deque()  # classes that a provider left, the oldest first
         self._staked: dict[Hash32, _Staked] = {}
         self._withdrawn: frozenset[Address] = frozenset()  # their newest offer is a withdrawal
-        self._kept: dict[Hash32, _Kept] = {}
+        self._kept: dict[tuple[Hash32, ...], _Kept] = {}
         self._lists: dict[Hash32, EligibleList] = {}  # by root, the one used last at the end
         self._trust_roots: dict[Hash32, Hash32] = {}
         self._block = BlockNumber(0)
@@ -235,7 +238,7 @@ class MarketIndex:
                 continue
             if bucket.is_idle():
                 del self.buckets[pool], self.pools[pool]
-                self._kept.pop(pool, None)
+                self._kept.pop((pool,), None)
                 self._staked.pop(pool, None)
             elif not len(bucket):
                 self._left.append(pool)
@@ -320,22 +323,32 @@ class MarketIndex:
         self.staked(pool)
         return self._staked[pool].counts
 
-    def eligible(self, pool: Hash32) -> EligibleList:
+    def eligible(self, *pools: Hash32) -> EligibleList:
         """All slots that are active on chain, but those of owners that withdrew (PROTOCOL §5)."""
         self.refresh()
-        self.staked(pool)
-        staked = self._staked[pool]
-        gone = self._withdrawn & staked.owners
-        kept = self._kept.get(pool)
-        if kept is not None and kept.staked is staked and kept.withdrawn == gone:
+        owners = self.owners_in(pools)
+        staked = tuple(self._staked[pool] for pool in pools)
+        gone = self._withdrawn & owners
+        kept = self._kept.get(pools)
+        is_same = kept is not None and all(map(is_, kept.staked, staked))
+        if kept is not None and is_same and kept.withdrawn == gone:
             return kept.eligible
-        every = staked.listed.slots if staked.listed is not None else ()
+        every = joined([it.listed.slots if it.listed is not None else () for it in staked])
         block = self._state.own.block
         slots = tuple(slot for slot in every if slot.owner not in gone and slot.is_active(block))
         like = kept.eligible if kept is not None else None
         eligible = self._keep_list(EligibleList(slots, len(every), like))
-        self._kept[pool] = _Kept(staked, gone, eligible)
+        self._kept.pop(pools, None)
+        while len(self._kept) >= max(1, min(KEPT_MAX, LISTS_SLOTS_MAX // (eligible.length + 1))):
+            del self._kept[next(iter(self._kept))]
+        self._kept[pools] = _Kept(staked, gone, eligible)
         return eligible
+
+    def owners_in(self, pools: tuple[Hash32, ...]) -> frozenset[Address]:
+        """With stake in one of them at least."""
+        if len(pools) == 1:
+            return self.staked(pools[0])
+        return frozenset().union(*(self.staked(pool) for pool in pools))
 
     def list_of(self, root: Hash32) -> EligibleList:
         """Cached, because jobs acknowledged at about the same time share a list."""
@@ -344,12 +357,17 @@ class MarketIndex:
             self._lists[root] = found  # moves it to the end, as the one used last
             return found
         snapshot = self._state.eligible_snapshots[root]
-        slots = self._state.slot_lists[snapshot.list_number].slots
+        slots = self.slots_of(snapshot)
         return self._keep_list(EligibleList(snapshot.slots_in(slots), len(slots)))
 
-    def withdrawals(self, pool: Hash32) -> tuple[WithdrawalEvidence, ...]:
+    def slots_of(self, snapshot: EligibleSnapshot) -> tuple[StakeSlot, ...]:
+        """Every place of its lists, also those that may not be drawn."""
+        lists = self._state.slot_lists
+        return joined([lists[number].slots for number in snapshot.list_numbers])
+
+    def withdrawals(self, pools: tuple[Hash32, ...]) -> tuple[WithdrawalEvidence, ...]:
         providers = self._state.providers
-        gone = (providers[owner] for owner in sorted(self._withdrawn & self.staked(pool)))
+        gone = (providers[owner] for owner in sorted(self._withdrawn & self.owners_in(pools)))
         return tuple(
             WithdrawalEvidence(
                 Envelope(item.offer.signed(), item.offer_signature), item.operator_key

@@ -135,7 +135,7 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
         beacon_key=rules.beacon_key,
         timing=rules.timing,
         coordinator_key=rules.statement_key,
-        pool=job.pool,
+        pools=job.pools,
         image=image_digest(job.submission.spec.image),
         profile=job.submission.spec.profile().digest(),
         session=job.submission.session,
@@ -150,11 +150,11 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
         exhausted_by=empty.round if empty is not None else Round(0),
         witness=job.witness if batches else None,
         withdrawals=snapshot.withdrawals_at(
-            job.ack.message.slot_block, state.slot_lists[snapshot.list_number].slots
+            job.ack.message.slot_block, state.market.slots_of(snapshot)
         ),
         slots=eligible.show(_met(state, job, batches, empty)),
         taken_from_chain=TakenFromChain(
-            job.ack.message.slot_block, job.slot_block_hash, job.list_length, parties
+            job.ack.message.slot_block, job.slot_block_hash, job.list_lengths, parties
         ),
         stop=job.stop if outcome is Outcome.LAPSED else None,
         version=VERSION,

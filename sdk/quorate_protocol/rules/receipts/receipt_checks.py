@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple
-from quorate_protocol.limits import EXECUTIONS_MAX
-from quorate_protocol.messages.classes import determinism_class
+from quorate_protocol.limits import EXECUTIONS_MAX, POOLS_MAX
+from quorate_protocol.messages.classes import determinism_class, pools_id
 from quorate_protocol.messages.commitment import (
     assignment_id,
     commitment,
@@ -30,7 +30,7 @@ from quorate_protocol.rules.receipts import (
     repeat_batch,
 )
 from quorate_protocol.rules.receipts.receipt_draws import VerifyRound
-from quorate_protocol.units import ZERO_HASH, Address, Hash32
+from quorate_protocol.units import ZERO_HASH, Address, Comparator, Hash32
 
 DRAWS_MAX = EXECUTIONS_MAX + 1
 TRIES_MAX = DRAWS_MAX * len(receipt_draws.ALL_TRIES)
@@ -106,6 +106,7 @@ def _bounds(receipt: Receipt) -> Check:
         (len(receipt.slots), TRIES_MAX),
         (len(receipt.withdrawals), WITHDRAWALS_MAX),
         (len(receipt.distances), PAIRS_MAX),
+        (len(receipt.pools), POOLS_MAX),
     )
     good = all(count <= most for count, most in counts)
     return Check("bounds", good, f"at most {EXECUTIONS_MAX} executions and {TRIES_MAX} tries")
@@ -256,49 +257,49 @@ def _terms(receipt: Receipt) -> Iterator[Check]:
     """Checks that all assignments are of this order and the executions by distinct parties
     (PROTOCOL §4, §5 Draw). No execution may cost more than the order allows.
     """
-    order, ack = receipt.order.message, receipt.ack.message
+    order, pools = receipt.order.message, [pool.id() for pool in receipt.pools]
     sent = [item.assignment.message for item in receipt.executions]
     asked = [*sent, *(skip.assignment.message for skip in receipt.skips)]
     for number, message in enumerate(asked):
-        named = (
-            message.coordinator,
-            message.spec_hash,
-            message.pool,
-            message.price_tier,
-            message.max_duration,
-        )
-        ordered = (
-            order.coordinator,
-            order.spec_hash,
-            ack.pool,
-            order.price_tier,
-            order.max_duration,
-        )
+        named = (message.coordinator, message.spec_hash, message.price_tier, message.max_duration)
+        ordered = (order.coordinator, order.spec_hash, order.price_tier, order.max_duration)
         good = named == ordered and message.price_per_hour <= order.max_price_per_hour
+        good = good and message.pool in pools
         yield Check(f"terms[{number}]", good, "the assignment is of this order, at no higher price")
     indices = [item.index for item in receipt.executions]
     indices += [skip.index for skip in receipt.skips]
     yield Check("index", len(set(indices)) == len(indices), "each assignment has its own index")
     yield Check(
         "pool",
-        order.pool in (ZERO_HASH, ack.pool) and _pool_id(receipt) == ack.pool,
-        "the pool is the one that the order names, if any, and the one of `pool`",
+        _are_acked(receipt, pools),
+        "the pools are those of the Ack, and the only one is the order's, if it names one",
     )
     yield Check(
         "class",
         all(
             item.commit.message.class_id
-            == determinism_class(ack.pool, item.accept.message.host, receipt.image, receipt.profile)
-            for item in receipt.executions
+            == determinism_class(pool, item.accept.message.host, receipt.image, receipt.profile)
+            for item, pool in zip(receipt.executions, (it.pool for it in sent), strict=True)
         ),
         "each execution is of the determinism class of its Accept's host, image and profile",
     )
     yield Check("parties", _are_distinct(receipt), "owners, payouts and networks are distinct")
 
 
-def _pool_id(receipt: Receipt) -> Hash32:
-    receipt.pool.validate()
-    return receipt.pool.id()
+def _are_acked(receipt: Receipt, pools: list[Hash32]) -> bool:
+    """Results of several pools agree only within a tolerance."""
+    for pool in receipt.pools:
+        pool.validate()
+    order, named = receipt.order.message, receipt.ack.message.pool
+    is_any = order.pool == ZERO_HASH
+    may_be_several = is_any and order.comparator is not Comparator.EXACT
+    return (
+        pools == sorted(set(pools))
+        and len(receipt.taken_from_chain.list_lengths) == len(pools)
+        and (len(pools) == 1 or (may_be_several and len(pools) > 1))
+        and pools_id(tuple(pools)) == named
+        and (is_any or order.pool == named)
+    )
 
 
 def _skips(receipt: Receipt, domain: Domain) -> Iterator[Check]:

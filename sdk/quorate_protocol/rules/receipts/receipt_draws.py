@@ -13,8 +13,9 @@ from msgspec import Struct
 from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import DRAW_TRIES, EXECUTIONS_MAX, SILENT_SKIPS_MAX, TIERS
+from quorate_protocol.messages.eligible_list import place_in
 from quorate_protocol.messages.receipt import Check, Receipt, SkipEvidence
-from quorate_protocol.messages.signed import CommitSet
+from quorate_protocol.messages.signed import Assignment, CommitSet
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.audit_draw import Party, Skipped
@@ -142,9 +143,14 @@ def _drawn(
     receipt: Receipt, number: int, draw: _Draw, walk: _Walk, members: int
 ) -> Iterator[Check]:
     message = receipt.batches[number].message
-    parties = receipt.taken_from_chain.parties[members - len(walk.drawn) : members]
-    is_theirs = _are_parties(parties, walk.drawn) and (
-        len(message.ordered) == len(walk.drawn) + (number == 0)
+    theirs = slice(members - len(walk.drawn), members)
+    is_theirs = (
+        _are_parties(receipt.taken_from_chain.parties[theirs], walk.drawn)
+        and len(message.ordered) == len(walk.drawn) + (number == 0)
+        and all(
+            _is_of_slot(receipt, item.assignment.message, slot)
+            for item, slot in zip(receipt.executions[theirs], walk.drawn, strict=False)
+        )
     )
     yield Check(
         f"draw[{number}]",
@@ -178,6 +184,12 @@ def _are_parties(parties: Sequence[Party], drawn: Sequence[StakeSlot]) -> bool:
     ]
 
 
+def _is_of_slot(receipt: Receipt, assignment: Assignment, slot: StakeSlot) -> bool:
+    """Whether it names provider and pool of the slot. In another pool an owner has to decline."""
+    number, _ = place_in(receipt.taken_from_chain.list_lengths, slot.index)
+    return (assignment.provider, assignment.pool) == (slot.owner, receipt.pools[number].id())
+
+
 def _indices(receipt: Receipt, draw: _Draw) -> list[int]:
     return audit_draw.indices_of(draw.seed, draw.tries, receipt.taken_from_chain.list_length)
 
@@ -202,9 +214,9 @@ def _walk(
         elif skip is None and attempt not in draw.taken:
             problem = f"try {attempt} passed over a provider without a signed Assignment"
         elif skip is not None and (
-            attempt in draw.taken or skip.assignment.message.provider != slot.owner
+            attempt in draw.taken or not _is_of_slot(receipt, skip.assignment.message, slot)
         ):
-            problem = f"try {attempt} met another provider than the one that was skipped"
+            problem = f"try {attempt} met another provider or pool than the skipped Assignment's"
         elif skip is not None:
             skips.append(Skipped(draw.batch, attempt, slot, skip.decline is not None))
         else:

@@ -57,7 +57,7 @@ def checks(body: Receipt, pins: Pins) -> Iterator[Check]:
 
 
 def list_checks(receipt: Receipt, slots: Sequence[StakeSlot]) -> Iterator[Check]:
-    """Yields the comparison with all places of the pool's list at the Ack's block."""
+    """Yields the comparison with all places of the pools' lists at the Ack's block."""
     ack = receipt.ack.message
     gone = {item.offer.message.provider for item in receipt.withdrawals}
     wanted = [slot for slot in slots if slot.is_active(ack.slot_block) and slot.owner not in gone]

@@ -29,8 +29,8 @@ def test_lists_of_one_class_share_its_slots() -> None:
             gone = replace(provider.offer, expires=UnixSeconds(0))
             state.providers[owner] = replace(provider, offer=gone)
             made = state.market.eligible(CPUS.id())
-            eligible_snapshots.add_job(context, CPUS.id(), made)
-            eligible_snapshots.add_job(context, CPUS.id(), made)
+            eligible_snapshots.add_job(context, (CPUS.id(),), made)
+            eligible_snapshots.add_job(context, (CPUS.id(),), made)
         lists.append(made)
         sizes.append(len(market.core.snapshot()))
     assert [len(made.slots) for made in lists] == [320, 240, 160, 80, 0]
@@ -42,12 +42,12 @@ def test_lists_of_one_class_share_its_slots() -> None:
         found = state.market.list_of(made.root)
         assert (found.root, found.slots, found.length) == (made.root, made.slots, SLOTS)
     with state.transaction():
-        eligible_snapshots.add_job(context, CPUS.id(), lists[-1])
+        eligible_snapshots.add_job(context, (CPUS.id(),), lists[-1])
     assert len(state.slot_lists) == 1, "equal, if not the same, after a restore"
     with state.transaction():
         state.pool_slots[CPUS.id()] = PoolSlots(whole[:-1])
         shorter = state.market.eligible(CPUS.id())
-        eligible_snapshots.add_job(context, CPUS.id(), shorter)
+        eligible_snapshots.add_job(context, (CPUS.id(),), shorter)
     assert len(state.slot_lists) == 2, "the chain changed the list"
     with state.transaction():
         for made in (*lists, *lists, lists[-1], shorter):
