@@ -344,9 +344,8 @@ def _hosts(view: PlanView) -> str:
 
 def _siblings(view: PlanView) -> str:
     """The coordinator's word. It decides nothing."""
-    shown = ", ".join(f"{it.one} with {it.other} ({it.agreed})" for it in view.siblings[:4])
-    more = f" and {len(view.siblings) - 4} more" if len(view.siblings) > 4 else ""
-    return f"{shown}{more}" or "none yet, with this image and comparator"
+    shown = [f"{item.one} with {item.other} ({item.agreed})" for item in view.siblings[:8]]
+    return ", ".join(shown) or "none yet, with this image and comparator"
 
 
 def result_json(result: Result) -> dict[str, Any]:
