@@ -259,6 +259,7 @@ class Market:
     give_back = _waits(asynchronous.Market.give_back)
     withdraw = _waits(asynchronous.Market.withdraw)
     compare_again = _waits(asynchronous.Market.compare_again)
+    fetch_executions = _waits(asynchronous.Market.fetch_executions)
     runs = _waits(asynchronous.Market.runs)
     plan = _waits(asynchronous.Market.plan)
     submit = _orders(asynchronous.Market.submit)

@@ -1,7 +1,9 @@
 """Builds the API's views from the state. Pure, and changes nothing."""
 
 from collections import Counter
+from collections.abc import Iterable
 
+from quorate_coordinator.core.audit import siblings
 from quorate_coordinator.core.jobs import orders
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.model import attestation_levels
@@ -13,6 +15,8 @@ from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import Rules, StepContext
 from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.phase_names import phase_name
+from quorate_protocol.messages.classes import Host
+from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.views import (
     AccountView,
     CaseView,
@@ -25,6 +29,7 @@ from quorate_protocol.messages.views import (
     ReputationHead,
     RunView,
     SealedOutput,
+    SiblingHosts,
 )
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
@@ -266,6 +271,7 @@ def plan_view(
     spec, price_max = wanted.spec, wanted.max_price_per_hour
     chosen = orders.choose_class(context, wanted, client)
     pool, refusal = chosen.pool, chosen.refusal
+    hosts = Counter(slot.host for slot in offers.live_slots(context, pool, HOSTS_LOOKED_MAX))
     priced, worst, owners, found, lowest, auditor = 0, 0, 0, 0, None, 0
     if chosen.rule is not Label.NONE:
         owners = len(offers.owners_of(context, *chosen.pools))
@@ -286,10 +292,19 @@ def plan_view(
         fee_bps=rules.fee_bps,
         nearest="" if refusal is None else refusal.detail.removeprefix("order: "),
         refusal="" if refusal is None else refusal.code.value,
-        hosts=_hosts(context, pool),
+        hosts=tuple(HostOwners(str(host), count) for host, count in hosts.most_common()),
+        siblings=_siblings(context, pool, spec, hosts),
     )
 
 
-def _hosts(context: StepContext, pool: Hash32) -> tuple[HostOwners, ...]:
-    found = Counter(str(slot.host) for slot in offers.live_slots(context, pool, HOSTS_LOOKED_MAX))
-    return tuple(HostOwners(host, owners) for host, owners in found.most_common())
+def _siblings(
+    context: StepContext, pool: Hash32, spec: JobSpec, hosts: Iterable[Host]
+) -> tuple[SiblingHosts, ...]:
+    names = {host.digest(): str(host) for host in hosts}
+    agreed = context.state.siblings.get(siblings.key_of(pool, spec)) or ()
+    found = [
+        SiblingHosts(names[item.one], names[item.other], item.agreed)
+        for item in agreed
+        if item.one in names and item.other in names
+    ]
+    return tuple(sorted(found, key=lambda item: (-item.agreed, item.one, item.other)))

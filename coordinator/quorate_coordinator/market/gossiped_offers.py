@@ -85,7 +85,7 @@ class GossipedOffers:
 
     def _snapshot(self) -> MarketSnapshot:
         self._shown_block = self.state.own.block
-        staked = {host: self.state.market.stake_slots(host) for host in self.state.pool_slots}
+        staked = {pool: self.state.market.stake_slots(pool) for pool in self.state.pool_slots}
         return MarketSnapshot(_Owners(self.state.providers.get, staked))
 
     def _judge(self, data: bytes, forwarder: str) -> Verdict:

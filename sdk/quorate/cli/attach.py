@@ -128,6 +128,7 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
                 "offers": view.offers,
                 "owners": view.owners,
                 "hosts": {item.host: item.owners for item in view.hosts},
+                "siblings": [[item.one, item.other, item.agreed] for item in view.siblings],
                 "rule": rendering.rule_name(view.rule),
                 "executionsPriced": view.executions_priced,
                 "feeBps": view.fee_bps,

@@ -14,9 +14,10 @@ import typer
 
 from quorate.base.errors import UsageError
 from quorate.base.exit_codes import ExitCode
-from quorate.cli.context import JsonFlag, emit, note, run_async
+from quorate.cli.check_on_market import MarketCheck, Ordering, check_on_market
+from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.job_flags import CHECKED, JobFlags, job_of
-from quorate.cli.jobs import Command, File, ImageName
+from quorate.cli.jobs import PRICE_MISSING, Command, File, ImageName, Yes
 from quorate.cli.terminal_text import plain
 from quorate.client.base.result import describe_exit
 from quorate.job.job import Job
@@ -45,6 +46,12 @@ PRICE = "1"  # nothing is ordered
 Kept = Annotated[
     Path | None, typer.Option("--output", "-o", help="New directory for both outputs, 1 and 2.")
 ]
+OnMarket = Annotated[
+    bool, typer.Option("--on-market", help="Let two owners run it, and pay for both.")
+]
+Tries = Annotated[
+    int, typer.Option(min=1, max=5, help="Order at most so often, until two classes ran it.")
+]
 CAUSES = (
     "seed random numbers, write no times or process ids, sort what you read from folders. "
     "Let no threads decide an order"
@@ -66,25 +73,48 @@ class Advice:
     reason: str = ""
 
 
-def check(file: File, output: Kept = None, json: JsonFlag = False) -> None:
-    """Runs a job file twice on this machine and compares the results, before it costs money."""
+def check(
+    ctx: typer.Context,
+    file: File,
+    output: Kept = None,
+    on_market: OnMarket = False,
+    tries: Tries = 1,
+    yes: Yes = False,
+    json: JsonFlag = False,
+) -> None:
+    """Runs a job file twice, here or on the market, and says which comparator fits its results."""
     _refuse_existing(output)
-    run_async(_check(load_job(file), output, json))
+    run_async(_check(load_job(file), output, json, _ordering(ctx, on_market, tries, yes)))
 
 
 @with_flags(JobFlags, names=CHECKED)
 def image_check(
+    ctx: typer.Context,
     image: ImageName = "",
     command: Command = None,
     *,
     output: Kept = None,
+    on_market: OnMarket = False,
+    tries: Tries = 1,
+    yes: Yes = False,
     json: JsonFlag = False,
     **typed: Any,
 ) -> None:
-    """Runs a command twice on this machine and compares the results, before it costs money."""
+    """Runs a command twice, here or on the market, and says which comparator fits its results."""
     _refuse_existing(output)
-    job = job_of(JobFlags(**typed), image, list(command or []), PRICE)
-    run_async(_check(job, output, json))
+    flags, ordering = JobFlags(**typed), _ordering(ctx, on_market, tries, yes)
+    if ordering is not None and not flags.max_price:
+        raise UsageError(PRICE_MISSING)
+    job = job_of(flags, image, list(command or []), flags.max_price or PRICE)
+    run_async(_check(job, output, json, ordering))
+
+
+def _ordering(ctx: typer.Context, on_market: bool, tries: int, yes: bool) -> Ordering | None:
+    if on_market:
+        return Ordering(context_of(ctx), yes, tries)
+    if tries != 1:
+        raise UsageError("--tries orders the job several times; add --on-market, or leave it out")
+    return None
 
 
 def _refuse_existing(kept: Path | None) -> None:
@@ -92,13 +122,16 @@ def _refuse_existing(kept: Path | None) -> None:
         raise UsageError(f"{kept} already exists; give a new directory for the outputs")
 
 
-async def _check(job: Job, kept: Path | None, is_json: bool) -> None:
-    folder = Path(mkdtemp(prefix="quorate-check-"))
+async def _check(job: Job, kept: Path | None, is_json: bool, ordering: Ordering | None) -> None:
+    folder, compare = Path(mkdtemp(prefix="quorate-check-")), job.comparison()
+    found: LocalCheck
     try:
-        async with AsyncExitStack() as stack:
-            packed = await _packed(job, folder, stack)
-            found = await check_locally(packed, folder, note)
-        compare = packed.spec.compare
+        if ordering is not None:
+            found = await check_on_market(ordering, job, folder, is_json)
+        else:
+            async with AsyncExitStack() as stack:
+                packed = await _packed(job, folder, stack)
+                found = await check_locally(packed, folder, note)
         report = None if found.is_equal else await _compared(found, compare)
         apart = () if found.is_equal else report.differences if report else None
         if kept is not None:
@@ -107,7 +140,7 @@ async def _check(job: Job, kept: Path | None, is_json: bool) -> None:
             typer.echo(
                 f"agree: both results are {report.ppb / PPB_ONE:.1e} apart, within tolerance"
             )
-            return note(LIMIT)
+            return note(_limit(found, LIMIT))
         _report(found, apart, advise(found, apart), is_json)
     finally:
         await asyncio.to_thread(_delete, folder)
@@ -179,7 +212,7 @@ def _report(
     elif found.is_equal:
         typer.echo(f"equal: both runs gave the same result; the program {_ending(first)}")
         _show_advice(advice)
-        note(LIMIT)
+        note(_limit(found, LIMIT))
     else:
         typer.echo("different: providers would not agree on a result bit for bit")
         if first.exit_status != second.exit_status:
@@ -191,9 +224,13 @@ def _report(
             array = f", array {plain(each.part)}" if each.part else ""
             typer.echo(f"  {plain(each.path)}{array}: as numbers {each.ppb / PPB_ONE:.1e} apart")
         _show_advice(advice)
+        if advice.compare:
+            note(_limit(found, NUMERIC_LIMIT))
         note(f"Next: {CAUSES}")
     failed = next((run for run in (first, second) if run.exit_status), None)
-    if failed is not None:
+    if failed is not None and isinstance(found, MarketCheck):
+        note(f"`quorate logs {found.result.id[:14]}` shows what it printed")
+    elif failed is not None:
         _show_log(failed)
     if not found.is_equal:
         raise typer.Exit(int(ExitCode.NOT_VERIFIED))
@@ -201,11 +238,14 @@ def _report(
         raise typer.Exit(int(ExitCode.JOB_FAILED))
 
 
+def _limit(found: LocalCheck, local: str) -> str:
+    return found.limit if isinstance(found, MarketCheck) else local
+
+
 def _show_advice(advice: Advice) -> None:
     """Prints what to write into the job."""
     if advice.compare == "numeric":
         typer.echo(f"compare: numeric, with a tolerance of {advice.tolerance_ppm} ppm")
-        note(NUMERIC_LIMIT)
     elif advice.compare:
         typer.echo(f"compare: {advice.compare}")
     else:
@@ -227,6 +267,7 @@ def _document(
         "compare": advice.compare or None,
         "tolerancePpm": advice.tolerance_ppm,
         "reason": advice.reason,
+        "market": found.document() if isinstance(found, MarketCheck) else None,
     }
 
 

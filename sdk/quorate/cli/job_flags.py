@@ -122,6 +122,7 @@ CHECKED = (
     *("file", "requirements", "workdir", "python", "build", "inputs", "env"),
     *("cpu", "memory", "disk", "max_duration", "determinism"),
     *("compare", "include", "tolerance"),
+    *("max_price", "gpu", "min_compute_capability", "pool"),
 )
 
 

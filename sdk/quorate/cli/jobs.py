@@ -15,6 +15,8 @@ from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_a
 from quorate.cli.job_flags import JobFlags, job_of
 from quorate.cli.rendering import spec_json
 from quorate.cli.sweep_runs import plan_first, run_array
+from quorate.client.market import Market, Plan
+from quorate.client.run import Run
 from quorate.images.image_python import ImagePython
 from quorate.job.job import Job
 from quorate.job.jobfile import load_job
@@ -112,19 +114,7 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
     if job.outputs is not None and job.outputs.exists():
         raise UsageError(f"{job.outputs} already exists; give a new directory for the output")
     async with context.market() as market:
-        plan = await market.plan(job)
-        attach.check_plan(job, plan)
-        if is_json:
-            attach.show_owners(job, plan)
-        else:
-            attach.show_plan(job, plan, False)
-        if not job.escrow:
-            attach.check_funds(plan, await market.account(), context.command("deposit"))
-        attach.suggest_escrow(job, plan)
-        if not yes and not await asyncio.to_thread(_confirm, attach.question(plan)):
-            raise CancelledError("not submitted")
-        with attach.progress(is_json) as report:
-            handle = await market.submit(job, plan, report)
+        handle = await order(context, market, job, await market.plan(job), yes, is_json)
         if detach:
             if is_json:
                 emit({"jobId": handle.id, "name": handle.name})
@@ -136,6 +126,24 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
             f"{context.command(f'get {handle.id[:14]}')}"
         )
         await attach.follow(context, handle, job.outputs, is_json)
+
+
+async def order(
+    context: Context, market: Market, job: Job, plan: Plan, yes: bool, is_json: bool
+) -> Run:
+    """Shows what a planned job would cost, asks unless `yes`, and submits it."""
+    attach.check_plan(job, plan)
+    if is_json:
+        attach.show_owners(job, plan)
+    else:
+        attach.show_plan(job, plan, False)
+    if not job.escrow:
+        attach.check_funds(plan, await market.account(), context.command("deposit"))
+    attach.suggest_escrow(job, plan)
+    if not yes and not await asyncio.to_thread(_confirm, attach.question(plan)):
+        raise CancelledError("not submitted")
+    with attach.progress(is_json) as report:
+        return await market.submit(job, plan, report)
 
 
 def _confirm(question: str) -> bool:

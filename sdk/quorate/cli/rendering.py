@@ -325,6 +325,7 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
         ["offers that fit", fits],
         ["owners in the pool", str(view.owners)],
         ["determinism classes", _hosts(view)],
+        ["classes that agreed", _siblings(view)],
         ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed, most)}"],
         ["fee", f"{view.fee_bps / 100:g} %; you sign no higher fee"],
         ["expected cost", plan.estimate.text() if plan.estimate else "unknown: no offer fits"],
@@ -339,6 +340,12 @@ def _hosts(view: PlanView) -> str:
     shown = ", ".join(f"{item.host} ({item.owners})" for item in view.hosts[:8])
     more = f" and {len(view.hosts) - 8} more" if len(view.hosts) > 8 else ""
     return f"{shown}{more}" or "none on offer"
+
+
+def _siblings(view: PlanView) -> str:
+    """The coordinator's word. It decides nothing."""
+    shown = [f"{item.one} with {item.other} ({item.agreed})" for item in view.siblings[:8]]
+    return ", ".join(shown) or "none yet, with this image and comparator"
 
 
 def result_json(result: Result) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from quorate.job.pool import PoolRow, describe_owners, pools_of
 from quorate.job.quantities import Money
 from quorate.programs.job_packing import ArrayElement, JobPacking
 from quorate.programs.job_preparation import JobPreparation
-from quorate.programs.result_differences import distance_checks
+from quorate.programs.result_differences import distance_checks, fetch_executions
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
 from quorate_protocol.messages.market_history import MarketPeriodView
@@ -345,6 +345,10 @@ class Market:
     async def compare_again(self, body: Receipt) -> tuple[Check, ...]:
         """Compares the outputs of a run within a tolerance again, as its checked receipt says."""
         return await distance_checks(self._client_session, body)
+
+    async def fetch_executions(self, body: Receipt, places: Iterable[int], folder: Path) -> None:
+        """Fetches the outputs of a run's executions, by their numbers in its checked receipt."""
+        await fetch_executions(self._client_session, body, places, folder)
 
     async def map(self, job: Job, params: Iterable[Mapping[str, str]] | None = None) -> list[Run]:
         """Submits one job for each element: the job's own sweep, or given sets of variables.

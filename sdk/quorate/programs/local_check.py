@@ -73,7 +73,10 @@ async def check_locally(packed: PackedJob, folder: Path, notice: Notice) -> Loca
     Raises UsageError for what cannot be run here, UnavailableError if no sandbox works.
     """
     if packed.spec.resources.gpu is not None:
-        raise UsageError("resources.gpu: jobs with GPUs cannot be checked here yet; leave gpu out")
+        raise UsageError(
+            "resources.gpu: jobs with GPUs cannot be checked here yet; leave gpu out, or add "
+            "--on-market"
+        )
     opened = _load_executors()
     async with AsyncExitStack() as stack:
         with translated():

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -110,11 +111,7 @@ async def distance_checks(session: ClientSession, body: Receipt) -> tuple[Check,
     compare, found = body.compare, list[Check]()
     with TemporaryDirectory(prefix="quorate-outputs-") as temporary:
         folder = Path(temporary)
-        for place in sorted(places):
-            sealed = sealed_of(body.executions[place])
-            await fetch_output(
-                session.api, sealed, folder / f"{place}", COMPARED_BYTES_MAX, no_progress
-            )
+        await fetch_executions(session, body, sorted(places), folder)
         for item in body.distances:
             pair = folder / f"{item.one}", folder / f"{item.other}"
             try:
@@ -128,3 +125,12 @@ async def distance_checks(session: ClientSession, body: Receipt) -> tuple[Check,
             told = f"their distance is {known} ppb, and the receipt says {item.ppb}"
             found.append(Check(f"outputs[{item.one},{item.other}]", is_same, told))
     return tuple(found)
+
+
+async def fetch_executions(
+    session: ClientSession, body: Receipt, places: Iterable[int], folder: Path
+) -> None:
+    """Fetches the outputs of a receipt's executions into new folders, each named by its number."""
+    for place in places:
+        sealed, target = sealed_of(body.executions[place]), folder / f"{place}"
+        await fetch_output(session.api, sealed, target, COMPARED_BYTES_MAX, no_progress)

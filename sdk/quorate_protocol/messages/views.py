@@ -198,6 +198,14 @@ class HostOwners(Readable, frozen=True):
     owners: int
 
 
+class SiblingHosts(Readable, frozen=True):
+    """Two kinds of hosts of a pool whose results agreed, for the image and comparison of a spec."""
+
+    one: str  # as `classes.Host` prints it
+    other: str
+    agreed: int  # jobs
+
+
 class PlanView(Readable, frozen=True):
     """The answer to POST /v1/plan: which offers fit an order, and what it can cost."""
 
@@ -216,6 +224,7 @@ class PlanView(Readable, frozen=True):
     refusal: str  # code with which an order like this is refused; "" = it is taken
     # the determinism classes of the pool, by the cheapest 256 live offers; most owners first
     hosts: tuple[HostOwners, ...] = ()
+    siblings: tuple[SiblingHosts, ...] = ()  # of `hosts`, by the coordinator's word; most first
 
 
 class ClassTrust(Readable, frozen=True):

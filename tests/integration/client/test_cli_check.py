@@ -12,6 +12,7 @@ import pytest
 
 from quorate.base.exit_codes import ExitCode
 from quorate.cli.main import run_main
+from quorate_protocol.units import VerifyTier
 from support.executors.executor_cases import BWRAP, RUNC
 from support.markets.cli_calls import IMAGE, Call, cli_calls
 from support.markets.fake_market import Cheat, FakeMarket
@@ -130,6 +131,28 @@ async def test_what_cannot_be_checked_is_said(
 @pytest.fixture
 def call(fake: FakeMarket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     return cli_calls(fake, tmp_path, capsys)
+
+
+async def test_on_the_market_one_class_is_named_and_further_tries_are_paid(
+    call: Call, fake: FakeMarket
+) -> None:
+    ordered = ("image", "check", IMAGE, "--max-price", "0.5", "--on-market")
+    code, out, err = await call(*ordered, "--yes", "--tries", "2", "--", "train")
+    assert code == 0 and "compare: exact" in out and "x86_64-v3 and 0x" in out, err
+    assert "Both owners are of one determinism class, x86_64-v3: this holds" in err
+    orders = [job.submission for job in fake.jobs.values()]
+    assert [item.spec.compare.tolerance_ppm for item in orders] == [100_000] * 2
+    assert {item.order.message.verify_tier for item in orders} == {VerifyTier.CRITICAL}
+    for words, said in (
+        ((*ordered, "--json", "--", "train"), "--json cannot ask, so add --yes"),
+        ((*ordered, "--compare", "text", "--", "train"), "compare: --on-market measures numbers"),
+        (("image", "check", IMAGE, "--on-market", "--", "train"), "--max-price is missing"),
+        (("image", "check", IMAGE, "--tries", "2", "--", "train"), "add --on-market"),
+    ):
+        code, _, err = await call(*words)
+        assert code == ExitCode.USAGE and said in err
+    code, _, err = await call(*ordered, "--max-price", "0.01", "--yes", "--", "train")
+    assert code == ExitCode.REFUSED and "raise max_price" in err and len(fake.jobs) == 2
 
 
 async def test_a_sweep_is_ordered_once_and_the_same_command_shows_its_results_again(

@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from quorate_coordinator.core.audit import faults, repeats, summaries, unverifiable, windows
+from quorate_coordinator.core.audit import (
+    faults,
+    repeats,
+    siblings,
+    summaries,
+    unverifiable,
+    windows,
+)
 from quorate_coordinator.core.audit.batches import committed_leases, drawn_leases, members_of
 from quorate_coordinator.core.audit.trust import trust_of
 from quorate_coordinator.core.model import beacon_time
@@ -173,6 +180,7 @@ def _accept(
     context.note(
         job.id, "verdict", f"accepted ({name}): {len(group)} agree, {len(faulted)} faulted"
     )
+    siblings.note(context, job, group)
     struck = faults.counted(context, job, faulted)
     doubted = faults.counted(context, job, outvoted)
     if job.held_verdict is not None:

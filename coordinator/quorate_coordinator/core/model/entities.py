@@ -444,6 +444,14 @@ class Sending(Struct, frozen=True):
     retry_at: UnixSeconds = UnixSeconds(0)  # 0 = under way
 
 
+class AgreedHosts(Struct, frozen=True):
+    """Two hosts of a pool whose results agreed, in so many jobs."""
+
+    one: Hash32  # digests, in order
+    other: Hash32
+    agreed: int
+
+
 class OwnRecord(Struct, frozen=True):
     """The coordinator's own money and counters."""
 

@@ -2,6 +2,7 @@
 
 from quorate_coordinator.core.model.accusations import Case, Fault, UnverifiableImage
 from quorate_coordinator.core.model.entities import (
+    AgreedHosts,
     Attestation,
     Client,
     EligibleSnapshot,
@@ -83,6 +84,10 @@ class StateTables(Tables):
         # by client
         self.unverifiable: Table[Address, tuple[UnverifiableImage, ...]] = Table(
             Address, tuple[UnverifiableImage, ...]
+        )
+        # by `siblings.key_of`
+        self.siblings: Table[Hash32, tuple[AgreedHosts, ...]] = Table(
+            Hash32, tuple[AgreedHosts, ...]
         )
         self.cases: Table[Hash32, Case] = Table(Hash32, Case)  # by `Case.execution`
         # digest of a primary's Commit -> its job
