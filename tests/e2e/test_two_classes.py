@@ -26,7 +26,7 @@ COMMAND = ["python3", "-c", PROGRAM, "/outputs/product.npy"]
 Call = Callable[..., Awaitable[tuple[int, str]]]
 
 
-@pytest.mark.rule("2.41", "5.161", "5.162")
+@pytest.mark.rule("2.42", "5.161", "5.162")
 async def test_a_program_of_other_bits_in_each_class_is_qualified_and_then_accepted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,9 +48,9 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
     is_staked = context.state.eligible(job).count_of(provider.owner) > 0
-    # No other comparator is judged, and where two owners have a host hardly anything is a fault.
-    host = context.state.accepts[primary.assignment_hash].message.host
-    owners = context.state.market.host_owners(job.ack.message.pool, host)
+    # No other comparator is judged, and where two owners have a machine hardly anything is a fault.
+    accept = context.state.accepts[primary.assignment_hash].message
+    owners = context.state.market.owners_like(job.ack.message.pool, accept)
     is_judged = order.comparator is Comparator.EXACT and owners >= OWNERS_MIN_QUORUM
     is_at_risk = is_staked and is_judged
     stake = context.rules.limits.slot_stake if is_at_risk else Amount(0)

@@ -1,4 +1,4 @@
-"""Which hosts gave results that agreed, for each image and comparison (PROTOCOL 2.41).
+"""Which hosts gave results that agreed, for each image and comparison (PROTOCOL 2.42).
 
 It is information for clients, and decides nothing.
 """

@@ -25,6 +25,7 @@ from quorate_protocol.messages.eligible_list import EligibleList, joined
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
 from quorate_protocol.messages.receipt import WithdrawalEvidence
+from quorate_protocol.messages.signed import Accept
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules.reputation import rank
 from quorate_protocol.rules.reputation.fold import Trusts, trust_root
@@ -224,10 +225,10 @@ class MarketIndex:
                 del self._host_owners[gone]
         self._hosts[owner] = now
 
-    def host_owners(self, pool: Hash32, host: Hash32) -> int:
-        """How many owners offer this host in the pool, live or not."""
+    def owners_like(self, pool: Hash32, accept: Accept) -> int:
+        """How many owners offer the host of an Accept in the pool, live or not."""
         self.refresh()
-        return self._host_owners[pool, host]
+        return self._host_owners[pool, accept.host]
 
     def _forget_idle(self) -> None:
         """Classes without offers. Those for which jobs wait are checked again later."""

@@ -31,7 +31,7 @@ def market_of(*hosts: Host, lying: int = 0) -> Market:
     return Market(*parties)
 
 
-@pytest.mark.rule("2.41")
+@pytest.mark.rule("2.42")
 def test_a_plan_names_the_hosts_that_agreed_with_this_image_and_comparison() -> None:
     market = market_of(MACHINE, OTHER, MACHINE)
     spec = market.submission(0, 1).spec
@@ -49,7 +49,7 @@ def test_a_plan_names_the_hosts_that_agreed_with_this_image_and_comparison() -> 
     assert dict(restored.siblings) == dict(market.core.state.siblings) != {}
 
 
-@pytest.mark.rule("2.41")
+@pytest.mark.rule("2.42")
 @pytest.mark.parametrize("hosts", [(MACHINE,) * 3, (MACHINE, OTHER, MACHINE)])
 def test_hosts_of_one_kind_and_results_that_differ_make_no_siblings(
     hosts: tuple[Host, ...],

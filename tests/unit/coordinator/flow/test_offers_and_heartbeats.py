@@ -85,6 +85,15 @@ class Provided(Market):
         return offers.free_slots(self.context(), self.provider, CPUS.id())
 
 
+@pytest.mark.rule("2.19")
+def test_a_gpu_with_other_figures_than_the_catalogues_is_refused() -> None:
+    market = Provided()
+    slot = a_slot(Pool("T4", "", Small(1)), 100_000)
+    slots = (replace(slot, host=replace(slot.host, sm_count=41)),)
+    with refuses(Code.MALFORMED, r"offer.slots: gpu: T4 has compute capability 7.5 with 40 SMs"):
+        market.take(market.signed(seq=Sequence(2), slots=slots))
+
+
 # ------------------------------------------------------------------------------------------- stake
 
 
