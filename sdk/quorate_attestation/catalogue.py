@@ -215,11 +215,16 @@ def models_called(text: str) -> tuple[Model, ...]:
 
 def model_named(name: str) -> Model | None:
     """The one with exactly this canonical name."""
-    return next((model for model in models() if model.name == name), None)
+    return _by_name().get(name)
 
 
 def model_by_id(identity: Hash32) -> Model | None:
     return next((model for model in (*models(), CPU) if model.id() == identity), None)
+
+
+@cache
+def _by_name() -> dict[str, Model]:
+    return {model.name: model for model in models()}
 
 
 @cache

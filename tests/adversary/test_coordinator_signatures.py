@@ -189,7 +189,7 @@ def test_a_coordinator_cannot_use_other_terms_than_the_order(attack: Attack) -> 
         session = seal(DOMAIN, foreign, client.sign)
         assert wrong in failures(signed_again(body, session=session))
     other = Pool("L40S", "", Small(1))
-    assert "pool" in failures(signed_again(body, pool=other))
+    assert "pool" in failures(signed_again(body, pools=(other,)))
     for part in ("image", "profile"):
         assert "class" in failures(signed_again(body, **{part: Hash32(b"\x01" * 32)}))
     attack(

@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from quorate_coordinator.core.model import events as ev
-from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Address
 from quorate_protocol.values import replace
@@ -92,7 +91,7 @@ CLIENTS = [key("client", number).address for number in range(2)]
 
 def _chain(depth: int, seed: int = 1) -> Chain:
     limits = replace(DEVNET, chain_depth=depth)
-    made = Chain(Schedule(START), Random(seed), limits, keccak256(b"class"))
+    made = Chain(Schedule(START), Random(seed), limits)
     made.register({}, [], CLIENTS, 1_000, 0)
     return made
 

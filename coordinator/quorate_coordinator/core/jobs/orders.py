@@ -298,7 +298,7 @@ def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> 
     cannot_verify = unverifiable.refusal(context, client, spec)
     if cannot_verify is None and owners < OWNERS_MIN_QUORUM:
         cannot_verify = Refused(
-            Code.TOO_FEW_OWNERS, nearest_offer.few_owners(context, owners, spec, price_max, pool)
+            Code.TOO_FEW_OWNERS, nearest_offer.few_owners(context, spec, price_max, pool, pools)
         )
     if cannot_verify is not None:
         refused = None if wanted.accept_unverified else cannot_verify

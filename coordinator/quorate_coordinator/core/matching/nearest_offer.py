@@ -88,10 +88,12 @@ def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash3
 
 
 def few_owners(
-    context: StepContext, owners: int, spec: JobSpec, price_max: Price, pool: Hash32
+    context: StepContext, spec: JobSpec, price_max: Price, pool: Hash32, pools: tuple[Hash32, ...]
 ) -> str:
     """Names the pool that fits and has enough owners, if there is one."""
-    told = f"only {owners} staked owners in the pool; verification needs {OWNERS_MIN_QUORUM}"
+    owners = len(offers.owners_of(context, *pools))
+    where = "the pool" if len(pools) == 1 else f"the {len(pools)} pools that fit"
+    told = f"only {owners} staked owners in {where}; verification needs {OWNERS_MIN_QUORUM}"
     other = offers.class_for(context, ZERO_HASH, spec, price_max, is_thin_too=True)
     count = 0 if other in (None, pool) else len(offers.owners_of(context, other))
     if other is None or count < OWNERS_MIN_QUORUM:
