@@ -82,6 +82,8 @@ CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
 # that leave, what a second Commit causes, and content that a client names and does not upload.
 NOT_TRIED = (
     "ContentTaken",
+    "CompareOutputs",
+    "OutputsCompared",
     "GpusRead",
     "EquivocationSeen",
     "ProveEquivocation",
