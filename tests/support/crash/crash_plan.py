@@ -79,7 +79,8 @@ OTHER_MARKETS = (
 WITHOUT_ENGINE = "supervisor."
 CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
 # Where the simulator kills daemons: machines with GPUs, orders with an escrow of their own, clients
-# that leave, what a second Commit causes, and content that a client names and does not upload.
+# that leave, what a second Commit causes, content that a client names and does not upload, and
+# outputs that are compared.
 NOT_TRIED = (
     "ContentTaken",
     "CompareOutputs",
