@@ -31,7 +31,7 @@ def _two_that_hear(plan: Plan) -> Plan | None:
 
 
 def _faults_are_not_confirmed(patch: Patch) -> None:
-    patch.setattr(confirmation, "missing", lambda found, result: 0)
+    patch.setattr(confirmation, "missing", lambda found, result, class_id: 0)
 
 
 def _one_repeat_confirms(patch: Patch) -> None:

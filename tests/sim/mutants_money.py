@@ -119,11 +119,11 @@ def _release_at_once(context, job):  # type: ignore[no-untyped-def]
 def _holds_are_short(patch: Patch) -> None:
     accept = verdicts._accept
 
-    def shorter(context, job, group, faulted):  # type: ignore[no-untyped-def]
+    def shorter(context, job, *found):  # type: ignore[no-untyped-def]
         rules = context.rules
         context.rules = replace(rules, limits=replace(rules.limits, max_hold=0))
         try:
-            return accept(context, job, group, faulted)
+            return accept(context, job, *found)
         finally:
             context.rules = rules
 

@@ -113,7 +113,8 @@ def _a_new_salt_for_each_commit(patch: Patch) -> None:
 
 def _runs_again_after_a_crash(patch: Patch) -> None:
     patch.setattr(
-        "sim.provider.reconcile", lambda desired, duties, observed: Reconciled((), tuple(observed))
+        "sim.provider.reconcile",
+        lambda desired, duties, observed, terms: Reconciled((), tuple(observed)),
     )
 
 
