@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant("any quote is taken", "I7", _any_quote, INTRUDED),
     Mutant("a job waits until its order expires", "I7", _jobs_wait_until_expiry, ABSENT),
     Mutant("a client has no window", "I7", _clients_have_no_window, ABSENT),
-    Mutant("a lapse does not halve a window", "I7", _lapses_narrow_nothing, SITTING),
+    Mutant("a lapse does not halve a window", "I7", _lapses_narrow_nothing),
     Mutant("a stopped job goes on waiting", "I4", _stopped_jobs_go_on_waiting, STOPPING),
     Mutant("a Stop frees no money", "I4", _stops_free_no_money, STOPPING),
     Mutant("fetching lasts for ever", "I7", _fetching_lasts_for_ever, SITTING),
