@@ -49,8 +49,8 @@ def _late_commits(patch: Patch) -> None:
         patch,
         "_commit",
         Code.TOO_LATE,
-        lambda function, held, commit, at, limits: function(
-            held, commit, held.phase.commit_by, limits
+        lambda function, held, commit, at, known, limits: function(
+            held, commit, held.phase.commit_by, held.phase.commit_by, limits
         ),
     )
     patch.setattr(lease, "_tick", _lapses_later(lease._tick))  # type: ignore[no-untyped-call]
@@ -241,7 +241,7 @@ MUTANTS = (
         _late_accepts,
         only(lambda plan: plan.weather.longest > 100),
     ),
-    Mutant("a Commit after commitBy is taken", "I7", _late_commits, LATE),
+    Mutant("a Commit after commitBy is taken", "I7", _late_commits),
     Mutant("a reveal after revealBy is taken", "I7", _late_reveals, LATE),
     Mutant(
         "a Commit of another class is taken", "I3", _any_class, only(lambda plan: plan.has_intruder)
