@@ -65,14 +65,15 @@ def judge(context: StepContext, job: Job, faulted: list[Lease], struck: Sequence
 
 def doubt(context: StepContext, job: Job, outvoted: list[Lease], counted: Sequence[Lease]) -> None:
     """They gave another result than the group, and two of their own class did not confirm it: no
-    fault. Those of `counted` are audited again until they have agreed often enough.
+    fault. Those of `counted` are audited again until they have agreed often enough. The others lose
+    no more than their pay: else a new client could have held jobs run again for next to nothing.
     """
     for lease in outvoted:
+        text = f"execution {lease.index}: 0x{lease.provider.hex()} is not paid, and at no fault"
+        context.note(job.id, "outvoted", text)
         if lease in counted:
             _keep(context, job, lease, is_in_no_case=True)
-            text = f"execution {lease.index}: 0x{lease.provider.hex()} is not paid, and at no fault"
-            context.note(job.id, "outvoted", text)
-        held_pay.reexecute_after_fault(context, lease.provider, job)
+            held_pay.reexecute_after_fault(context, lease.provider, job)
 
 
 def _keep(context: StepContext, job: Job, lease: Lease, is_in_no_case: bool) -> None:
