@@ -68,9 +68,10 @@ def capability_of(host: Host) -> int:
 
 
 def tenfold(number: str) -> int:
-    """ "9.0" is 90, and "" 0."""
+    """ "9.0" is 90; 0 for what is no such number."""
     major, _, minor = number.partition(".")
-    return int(major) * 10 + int(minor) if major else 0
+    is_number = major.isdecimal() and minor.isdecimal()
+    return int(major) * 10 + int(minor) if is_number else 0
 
 
 def number_of(tenfold: int) -> str:

@@ -7,7 +7,7 @@ A MIG partition is a slot of its own.
 from dataclasses import dataclass, field
 
 from quorate_attestation.catalogue import contradiction, model_of_driver_name
-from quorate_attestation.gpu_match import names_called
+from quorate_attestation.gpu_match import names_called, number_of, tenfold
 from quorate_node.base.config import Settings, largest_slot, offer_room_bytes
 from quorate_node.base.gpu_settings import COUNT_MAX, GpuLayout, GpuPrice
 from quorate_protocol.codec import canonical
@@ -19,7 +19,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Price, Small
 from quorate_protocol.values import replace
 
-CAPABILITY_MIN = "7.5"  # Turing: older GPUs have no deterministic libraries
+CAPABILITY_MIN = 75  # 7.5, Turing: older GPUs have no deterministic libraries
 
 
 def check_offerable(device: GpuDevice, partition: MigPartition | None = None) -> int:
@@ -27,23 +27,18 @@ def check_offerable(device: GpuDevice, partition: MigPartition | None = None) ->
     old, without an SM count, or in MIG mode without a partition.
     """
     sm_count = partition.sm_count if partition else device.sm_count
-    if not sm_count or version_of(device.compute_capability) < version_of(CAPABILITY_MIN):
+    if not sm_count or tenfold(device.compute_capability) < CAPABILITY_MIN:
         raise Refused(
             Code.UNSUPPORTED,
             f"GPU {device.uuid}: {device.model} (compute capability {device.compute_capability}, "
-            f"{sm_count} SMs) cannot be offered, only {CAPABILITY_MIN} and newer; offer CPU slots",
+            f"{sm_count} SMs) cannot be offered, only {number_of(CAPABILITY_MIN)} and newer; offer "
+            "CPU slots",
         )
     if device.is_mig_enabled and partition is None:
         raise Refused(
             Code.UNSUPPORTED, f"GPU {device.uuid} is in MIG mode; offer its partitions instead"
         )
     return sm_count
-
-
-def version_of(capability: str) -> tuple[int, int]:
-    major, _, minor = capability.partition(".")
-    is_number = major.isdecimal() and minor.isdecimal()
-    return (int(major), int(minor)) if is_number else (0, 0)
 
 
 SEPARATOR_BYTES = 1  # the comma between two slots of an offer
