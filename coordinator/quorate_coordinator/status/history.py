@@ -59,7 +59,7 @@ def query_of(given: Mapping[str, str], now: int) -> HistoryQuery:
         unit,
         since - since % seconds,
         until,
-        _class(given.get("class", "")),
+        _pool_id(given.get("pool", "")),
         int(limit),
         _cursor(given.get("after", "")),
     )
@@ -77,12 +77,12 @@ def _moment(given: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _class(text: str) -> str:
+def _pool_id(text: str) -> str:
     name = text.removeprefix("0x")
     if text and not _is_hash(name):
         raise Refused(
             Code.MALFORMED,
-            f"class: {text[:80]!r} is not the id of a pool; give 0x and 64 hex digits",
+            f"pool: {text[:80]!r} is not the id of a pool; give 0x and 64 hex digits",
         )
     return name
 

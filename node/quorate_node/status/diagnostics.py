@@ -241,7 +241,7 @@ async def _market(
         f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"
     )
     return CheckResult(
-        "class", True, f"{owners} staked owners in this pool on {info.limits}, {median}"
+        "pool", True, f"{owners} staked owners in this pool on {info.limits}, {median}"
     )
 
 

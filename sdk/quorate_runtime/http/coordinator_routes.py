@@ -154,7 +154,7 @@ SINCE = Query(
     "hour, 400 by day",
 )
 UNTIL = Query("until", "^[0-9]{1,12}$", "Unix seconds; periods that begin before; now unless given")
-CLASS = Query("class", "^0x[0-9a-f]{64}$", "only this pool")
+POOL = Query("pool", "^0x[0-9a-f]{64}$", "only this pool")
 NEXT = Query("after", "^[0-9]{1,12}-[0-9a-f]{64}$", "`next` of the page before")
 FROM = Query("after", "^0x[0-9a-f]{40}$", "rows after the one of this provider, for the next page")
 LINE = Query("after", "^[0-9]{1,18}$", "only lines with a greater number")
@@ -185,7 +185,7 @@ class Routes:
         "GET /v1/market/history",
         "Supply, prices and volume of the market by hour or day and pool, in pages.",
         MarketHistory,
-        queries=(BY, SINCE, UNTIL, CLASS, PAGE, NEXT),
+        queries=(BY, SINCE, UNTIL, POOL, PAGE, NEXT),
     )
     PLAN = Route(
         "POST /v1/plan",

@@ -359,7 +359,7 @@ async def test_history_comes_in_pages_by_period_and_class(tables: Projection) ->
     keys = [(row.start, row.pool_id.hex()[0]) for row in seen if row.slots]
     assert keys == [(start, name) for start in (0, 3_600, 7_200) for name in "ab"]
     assert page.next is None
-    query = query_of({"since": "0", "until": "7201", "class": f"0x{'b' * 64}"}, now)
+    query = query_of({"since": "0", "until": "7201", "pool": f"0x{'b' * 64}"}, now)
     assert len((await read_history(tables.engine, query)).periods) == 3
 
 
@@ -373,7 +373,7 @@ async def test_history_comes_in_pages_by_period_and_class(tables: Projection) ->
         ({"since": "0"}, "since: one request by hour covers at most 31 days;.*ask by=day"),
         ({"since": "0", "by": "day"}, "since: one request by day covers at most 400 days"),
         ({"limit": "0"}, "limit: a number from 1 to 1000"),
-        ({"class": "x86_64"}, "class: 'x86_64' is not the id of a pool"),
+        ({"pool": "x86_64"}, "pool: 'x86_64' is not the id of a pool"),
         ({"after": "7"}, "after: give the `next` of the page before"),
     ],
 )

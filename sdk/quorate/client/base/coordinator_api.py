@@ -184,7 +184,7 @@ class Api:
         UnavailableError if the pages do not end.
         """
         wanted: dict[str, bytes | int | str] = {"by": by, "since": since}
-        wanted |= {} if pool == ZERO_HASH else {"class": pool}
+        wanted |= {} if pool == ZERO_HASH else {"pool": pool}
         found: list[MarketPeriodView] = []
         for _ in range(HISTORY_PAGES_MAX):
             page = await self._ask(Routes.MARKET_HISTORY, **wanted)
