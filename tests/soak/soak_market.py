@@ -18,10 +18,11 @@ from quorate_coordinator.base import settings as settings_file
 from quorate_coordinator.base.config import Settings
 from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import dev_account
+from quorate_devnet.chain.free_port import free_port
 from quorate_devnet.chain.ready_file import write_private
 from quorate_devnet.market import genesis
 from quorate_devnet.market.child_processes import ChildProcesses
-from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, PASSPHRASE, free_port
+from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, PASSPHRASE
 from quorate_devnet.market.devnet import coordinator_up
 from quorate_devnet.market.genesis import Funds, JoiningProvider
 from quorate_protocol.limits import DEVNET

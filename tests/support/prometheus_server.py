@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from quorate_devnet.market.config import free_port
+from quorate_devnet.chain.free_port import free_port
 
 START_SECONDS = 30.0
 CONFIG = """

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import shutil
 import signal
-import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import aiohttp
 
 from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import BALANCE_WEI, FUNDED, MNEMONIC
+from quorate_devnet.chain.free_port import free_port
 from quorate_devnet.chain.ready_file import write_ready
 from quorate_protocol.refusals import Unavailable
 
@@ -37,7 +37,7 @@ async def start_anvil(
     program = anvil_path()
     if program is None:
         raise Unavailable("anvil is not on PATH")
-    chosen = port or _free_port(host)
+    chosen = port or free_port(host)
     process = await asyncio.create_subprocess_exec(
         program,
         *_flags(host, chosen, block_seconds),
@@ -74,14 +74,6 @@ def _flags(host: str, port: int, block_seconds: int | None) -> list[str]:
     return flags + (
         ["--no-mining"] if block_seconds is None else ["--block-time", str(block_seconds)]
     )
-
-
-def _free_port(host: str) -> int:
-    # anvil cannot report its port, so one is chosen for it. If another program takes it in
-    # between, anvil does not start.
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 async def _answers(url: str, process: asyncio.subprocess.Process) -> None:

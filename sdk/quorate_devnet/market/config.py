@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -328,15 +327,6 @@ class Lock:
         trace: TracebackType | None,
     ) -> None:
         os.close(self._handle)
-
-
-def free_port(host: str) -> int:
-    """Returns a port that is free now. It is chosen in advance, because a restarted part must use
-    the same port.
-    """
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def write_devnet_file(facts: dict[str, object], config: DevnetConfig) -> None:

@@ -27,6 +27,7 @@ from quorate_coordinator.base.config import Settings as CoordinatorSettings
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import dev_account
+from quorate_devnet.chain.free_port import free_port
 from quorate_devnet.chain.ready_file import write_private
 from quorate_devnet.market import genesis
 from quorate_devnet.market.child_processes import ChildProcesses
@@ -43,7 +44,6 @@ from quorate_devnet.market.config import (
     ExecutorChoice,
     Lock,
     clear_folder,
-    free_port,
     write_devnet_file,
 )
 from quorate_devnet.market.engine_check import engine_answers

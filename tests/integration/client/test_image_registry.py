@@ -16,7 +16,7 @@ from quorate.base.errors import EvidenceError, UnavailableError, UsageError
 from quorate.images import read_archive
 from quorate.images.tag_resolution import KINDS, resolve
 from quorate_content.images.image_names import TaggedImage, parse_tagged
-from quorate_devnet.market.config import free_port
+from quorate_devnet.chain.free_port import free_port
 from quorate_node.executors.docker.image_loader import ImageLoader
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.executor_cases import ending, make_executor, python_task, said

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from quorate_coordinator.cli.up import LEAVE_SECONDS
-from quorate_devnet.market.config import free_port
+from quorate_devnet.chain.free_port import free_port
 from quorate_devnet.market.genesis import give
 from quorate_protocol.codec import canonical
 from quorate_runtime.http.listener import WANTED

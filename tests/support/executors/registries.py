@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from quorate_devnet.market.config import free_port
+from quorate_devnet.chain.free_port import free_port
 from support.http_server import on_loopback
 
 START_SECONDS = 20.0
