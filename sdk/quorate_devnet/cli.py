@@ -1,4 +1,4 @@
-"""The commands `quorate devnet up|down|demo|status|deploy|fund`: a whole market on this machine."""
+"""The commands `quorate devnet up|down|demo|...`: a whole market on this machine."""
 
 from quorate_runtime.process.command_table import program
 
@@ -6,7 +6,10 @@ app = program(
     "devnet",
     "A whole market on this machine, for trials and for tests.",
     {
-        name: f"quorate_devnet.commands:{name}"
-        for name in ("up", "down", "demo", "status", "deploy", "fund")
+        "chain": "quorate_devnet.chain_command:chain",
+        **{
+            name: f"quorate_devnet.commands:{name}"
+            for name in ("up", "down", "demo", "status", "deploy", "fund")
+        },
     },
 )

@@ -72,11 +72,11 @@ def up(
     try:
         config = DevnetConfig(folder.resolve(), **read_flags(DevnetConfig, typed))
     except Refused as refused:
-        raise _fail(refused.detail, EXIT_USAGE) from refused
+        raise fail(refused.detail, EXIT_USAGE) from refused
     except ValueError as error:
-        raise _fail(str(error), EXIT_USAGE) from error
+        raise fail(str(error), EXIT_USAGE) from error
     if config.chain is ChainKind.ANVIL and shutil.which("anvil") is None:
-        raise _fail(
+        raise fail(
             (
                 "--chain anvil: anvil is not on PATH; install Foundry, or omit --chain to "
                 "use the devnet's own"
@@ -95,7 +95,7 @@ def down(given: RunningFolder = None, as_json: AsJson = False) -> None:
     try:
         stop(folder)
     except Unavailable as error:  # the program ends here with a sentence and an exit code
-        raise _fail(str(error), EXIT_UNAVAILABLE) from error
+        raise fail(str(error), EXIT_UNAVAILABLE) from error
     ended = {"folder": str(folder), "ended": True}
     typer.echo(json.dumps(ended) if as_json else f"the devnet in {folder} has ended")
 
@@ -129,9 +129,9 @@ def demo(
     try:
         choice = one_of(ExecutorChoice, executor, "--executor")
     except ValueError as error:
-        raise _fail(str(error), EXIT_USAGE) from error
+        raise fail(str(error), EXIT_USAGE) from error
     if choice is ExecutorChoice.NOOP:
-        raise _fail(
+        raise fail(
             "the demo runs real programs; use --executor docker, bwrap or process", EXIT_USAGE
         )
     signal.signal(
@@ -182,7 +182,7 @@ def deploy(
         made = asyncio.run(deploy_once(chain_url, beacon_url, out))
     # the program ends here with a sentence and an exit code
     except (Refused, Unavailable) as error:
-        raise _fail(str(error), EXIT_UNAVAILABLE) from error
+        raise fail(str(error), EXIT_UNAVAILABLE) from error
     facts = {"chainId": made.chain_id, "file": str(out)}
     typer.echo(json.dumps(facts) if as_json else f"contracts on chain {made.chain_id}: {out}")
 
@@ -206,9 +206,9 @@ def fund(
         funded = ["0x" + address.hex() for address in asyncio.run(give(facts, accounts, usd))]
     # the program ends here with a sentence and an exit code
     except (Refused, Unavailable) as error:
-        raise _fail(str(error), EXIT_UNAVAILABLE) from error
+        raise fail(str(error), EXIT_UNAVAILABLE) from error
     except ValueError as error:
-        raise _fail(str(error), EXIT_USAGE) from error
+        raise fail(str(error), EXIT_USAGE) from error
     deployment = canonical.from_json(Deployment, facts["deployment"])
     currency = replace(currency_of(deployment), symbol=TEST_TOKEN)
     for line in (
@@ -236,7 +236,7 @@ def _facts(folder: Path) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads((folder / MARKER).read_text())
     except (OSError, ValueError) as error:
         remedy = f"start one: quorate devnet up --dir {shlex.quote(str(folder))}"
-        raise _fail(
+        raise fail(
             f"no devnet is up in {folder} ({_reason(error)}); {remedy}", EXIT_UNAVAILABLE
         ) from error
     return facts
@@ -250,7 +250,7 @@ def _start_detached(words: list[str], folder: Path, as_json: bool) -> int:
     try:
         ended = start(words, folder, lambda line: typer.echo(line, err=True))
     except Unavailable as error:  # the program ends here with a sentence and an exit code
-        raise _fail(str(error), EXIT_UNAVAILABLE) from error
+        raise fail(str(error), EXIT_UNAVAILABLE) from error
     if ended:
         return ended
     facts = _facts(folder)
@@ -269,9 +269,9 @@ def _until_interrupted(config: DevnetConfig, as_json: bool) -> int:
         return asyncio.run(_serve(config, as_json))
     # the program ends here with a sentence and an exit code
     except (Refused, Unavailable) as error:
-        raise _fail(str(error), EXIT_UNAVAILABLE) from error
+        raise fail(str(error), EXIT_UNAVAILABLE) from error
     except ValueError as error:
-        raise _fail(str(error), EXIT_USAGE) from error
+        raise fail(str(error), EXIT_USAGE) from error
 
 
 async def _serve(config: DevnetConfig, as_json: bool) -> int:
@@ -338,6 +338,6 @@ def _down(folder: Path) -> str:
     )
 
 
-def _fail(message: str, status: int) -> typer.Exit:
+def fail(message: str, status: int) -> typer.Exit:
     typer.echo(f"devnet: {message}", err=True)
     return typer.Exit(status)

@@ -43,6 +43,7 @@ FIELDS = {
     "gas",
     "coordinator_restarts",
     "conserved",
+    "evidence",
     "seconds",
 }
 
@@ -220,3 +221,34 @@ def test_a_flipped_byte_fails_the_command(
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert json.loads(done.stdout)["failed"][0]["name"], "which signature or hash fails"
+
+
+def test_the_lie_is_shown_and_the_tile_is_computed_here(answer: dict[str, Any], out: Path) -> None:
+    shown = answer["evidence"]
+    assert shown["here"] == shown["true"] != shown["false"], shown["problem"]
+    assert shown["failed"] == [] and shown["checks"] > 100 and shown["refusal"]
+    header = read_chunks((out / "lie.png").read_bytes())[0][1]
+    width, height = struct.unpack(">II", header[:8])
+    assert (width, height) == (3 * 2 * 80 + 2 * 8, 2 * 120), "true, false, and the difference"
+
+
+@pytest.mark.rule("3.61")
+def test_the_kept_chain_proves_the_receipt_afterwards(answer: dict[str, Any], out: Path) -> None:
+    command = [QUORATE, "devnet", "chain", str(out / "chain.json"), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as chain:
+        try:
+            assert chain.stdout is not None
+            url = json.loads(chain.stdout.readline())["chainUrl"]
+            words = ["--deployment", str(out / "deployment.json"), "--rpc", url, "--json"]
+            done = subprocess.run(
+                [QUORATE, "verify", str(out / "receipt.json"), *words],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        finally:
+            chain.terminate()
+    tree = json.loads(done.stdout)
+    assert tree["valid"] and tree["pinned"] and tree["chain_checked"], done.stderr
+    assert tree["checks"] == answer["evidence"]["checks"]

@@ -88,6 +88,10 @@ class Ledger:
         """The newest block."""
         return self._blocks[-1]
 
+    def blocks(self) -> tuple[Block, ...]:
+        """All blocks from the first one on."""
+        return tuple(self._blocks)
+
     def block(self, number: int) -> Block | None:
         """Returns a block by height."""
         return self._blocks[number] if 0 <= number < len(self._blocks) else None
@@ -175,15 +179,15 @@ class Ledger:
         self.pool.add(pending)
         return pending.hash
 
-    def mine(self, now: int) -> Block:
+    def mine(self, now: int, random: bytes = b"") -> Block:
         """Makes one block of all transactions that can be mined. Its time is max(parent + 1, now),
-        set before the first transaction runs.
+        set before the first transaction runs. Its random number is fresh unless it is given.
         """
         parent = self.head.header
         fresh = NativeVM.create_header_from_parent(parent, gas_limit=parent.gas_limit)
         stamp = max(parent.timestamp + 1, now)
         header = fresh.copy(
-            timestamp=stamp, coinbase=ZERO_ADDRESS, mix_hash=secrets.token_bytes(32)
+            timestamp=stamp, coinbase=ZERO_ADDRESS, mix_hash=random or secrets.token_bytes(32)
         )
         vm = self._chain.get_vm(header)
         mined: list[Mined] = []

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from eth_typing import Address
+from msgspec import to_builtins
 
-from quorate_devnet.chain import CHAIN_ID, event_logs, json_forms
+from quorate_devnet.chain import CHAIN_ID, event_logs, json_forms, saved_chain
 from quorate_devnet.chain.block_records import Outcome
 from quorate_devnet.chain.evm_chain import TRANSACTION_GAS_MAX, Ledger
 from quorate_devnet.chain.json_forms import Json
@@ -70,6 +71,7 @@ def read_methods() -> dict[str, Method]:
         "eth_sendRawTransaction": lambda ledger, params: json_forms.data(
             ledger.submit(bytes_of(params[0]))
         ),
+        "devnet_export": lambda ledger, params: to_builtins(saved_chain.save(ledger)),
     }
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from quorate_devnet.chain.accounts import BALANCE_WEI, FUNDED, dev_address
+from quorate_devnet.chain.accounts import FUNDED
 from quorate_devnet.chain.evm_chain import Ledger
 from quorate_devnet.chain.json_forms import Json
 from quorate_devnet.chain.rpc_errors import INVALID_REQUEST, PARSE_ERROR, SERVER_ERROR, RpcError
 from quorate_devnet.chain.rpc_methods import Method, answer, control_methods, read_methods
+from quorate_devnet.chain.saved_chain import new_ledger
 from quorate_protocol.codec.canonical import loads
 
 REQUEST_BYTES_MAX = 2 << 20
@@ -48,11 +49,10 @@ class RunningChain:
 
 @contextlib.asynccontextmanager
 async def running_chain(
-    config: ChainConfig, clock: Callable[[], float] = time.time
+    config: ChainConfig, clock: Callable[[], float] = time.time, restored: Ledger | None = None
 ) -> AsyncIterator[RunningChain]:
-    """Serves a fresh chain until the context ends."""
-    balances = {dev_address(index): BALANCE_WEI for index in range(config.accounts)}
-    ledger = Ledger(int(clock()), balances)
+    """Serves a fresh chain, or a restored one, until the context ends."""
+    ledger = restored or new_ledger(int(clock()), config.accounts)
     table = read_methods() | (control_methods(lambda: int(clock())) if config.control else {})
     runner = web.AppRunner(_application(ledger, table), access_log=None)
     await runner.setup()

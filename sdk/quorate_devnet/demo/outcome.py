@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+from msgspec import to_builtins
+
 from quorate_contracts.generated import escrow, jobs, stakes
 from quorate_devnet.demo.accounting import BalanceCheck, total_amount
 from quorate_devnet.demo.attested_offers import ShownOffer
+from quorate_devnet.demo.evidence import DemoEvidence
 from quorate_devnet.demo.market_watch import MarketSnapshot
 from quorate_protocol.messages.views import RunView
 from quorate_protocol.units import Address, Outcome
@@ -51,6 +54,7 @@ class DemoOutcome:
     seconds: float
     content: ContentReport
     coordinator_restarts: int
+    evidence: DemoEvidence
 
     @property
     def conserved(self) -> bool:
@@ -118,6 +122,11 @@ def problems(result: DemoOutcome) -> list[str]:
         found.append("image and inputs came from the coordinator, not by CID from elsewhere")
     if not result.coordinator_restarts:
         found.append("the coordinator was not killed while runs were under way")
+    shown = result.evidence
+    if shown.failed or not shown.refusal:
+        found.append(f"the receipt is not as it should be: {', '.join(shown.failed)}")
+    if shown.here not in ("", shown.true) or shown.false == shown.true:
+        found.append("the tile computed here is another one than two owners gave")
     if result.charged != result.checked:
         found.append(f"clients were charged {result.charged}, but {result.checked} was checked")
     return found
@@ -195,6 +204,7 @@ def to_json(result: DemoOutcome) -> dict[str, object]:
         "gas": result.gas,
         "coordinator_restarts": result.coordinator_restarts,
         "conserved": result.conserved,
+        "evidence": to_builtins(result.evidence),
         "seconds": round(result.seconds, 1),
     }
 

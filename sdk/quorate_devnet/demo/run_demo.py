@@ -3,10 +3,8 @@
 import asyncio
 import json
 import shutil
-import struct
 import tempfile
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -24,7 +22,7 @@ from quorate.trust.coordinator_identity import check_identity
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import jobs
-from quorate_devnet.demo import outcome, scenario
+from quorate_devnet.demo import evidence, outcome, scenario
 from quorate_devnet.demo.accounting import (
     MoneyHolders,
     check_balances,
@@ -33,9 +31,11 @@ from quorate_devnet.demo.accounting import (
 )
 from quorate_devnet.demo.attested_offers import attested_offers
 from quorate_devnet.demo.client_orders import PRICER, RENDERER, Orders
+from quorate_devnet.demo.evidence import DemoEvidence
 from quorate_devnet.demo.market_watch import MarketSnapshot, MarketWatch
 from quorate_devnet.demo.outcome import ContentReport, DemoOutcome
-from quorate_devnet.demo.screen import Screen, result_table
+from quorate_devnet.demo.pictures import assemble, png
+from quorate_devnet.demo.screen import Screen, evidence_lines, result_table
 from quorate_devnet.market import genesis
 from quorate_devnet.market.config import PASSPHRASE, DevnetConfig, ExecutorChoice
 from quorate_devnet.market.content_origin import ContentOrigin, content_origin
@@ -49,50 +49,13 @@ from quorate_node.cli.withdrawal import withdraw
 from quorate_node.executors.selection import BANNER
 from quorate_node.market.coordinator_dialer import LIBP2P, WEBSOCKET
 from quorate_node.status.status import read_status
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import Keystore
-
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_RGB = 2
-
-
-def png(width: int, height: int, pixels: bytes) -> bytes:
-    """Returns the file's bytes. `pixels` are rows from the top, three bytes per pixel."""
-    assert len(pixels) == 3 * width * height, (
-        f"{width} x {height} pixels need {3 * width * height} bytes, not {len(pixels)}"
-    )
-    rows = b"".join(
-        b"\0" + pixels[start : start + 3 * width] for start in range(0, len(pixels), 3 * width)
-    )
-    header = struct.pack(">IIBBBBB", width, height, 8, _RGB, 0, 0, 0)
-    return (
-        SIGNATURE
-        + _chunk(b"IHDR", header)
-        + _chunk(b"IDAT", zlib.compress(rows, 9))
-        + _chunk(b"IEND", b"")
-    )
-
-
-def assemble(tiles: list[bytes], columns: int, tile_width: int, tile_height: int) -> bytes:
-    """Joins tiles, numbered row by row from the top left, into the rows of the whole picture."""
-    assert len(tiles) % columns == 0, "tiles fill whole rows"
-    rows = []
-    for first in range(0, len(tiles), columns):
-        for line in range(tile_height):
-            start = 3 * tile_width * line
-            rows += [
-                tile[start : start + 3 * tile_width] for tile in tiles[first : first + columns]
-            ]
-    return b"".join(rows)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
 
 PROVIDERS, LIARS, CLIENTS = 5, 1, 2
 SLOTS = 2  # of each honest provider, so that the liar is not drawn only because all others are busy
@@ -105,7 +68,7 @@ PATIENCE_SECONDS = (
     # any machine makes progress within this time: the longest stage takes 20 s with two free cores
     150.0
 )
-PLAIN_WIDTH = 132
+PLAIN_WIDTH = 80
 ESCROW_BALANCE = Amount(5 * USD)  # of the client whose order gets an escrow of its own
 
 
@@ -145,10 +108,8 @@ def demo(options: DemoOptions) -> int:
     for problem in found:
         console.print(f"[bold red]problem:[/] {problem}", highlight=False)
     if not options.is_json:
-        console.print(
-            f"picture {options.out / 'render.png'} · receipt {options.out / 'receipt.json'} "
-            "(check it with quorate verify)"
-        )
+        for line in evidence_lines(result.evidence, options.out):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     else:
         print(json.dumps(outcome.to_json(result)), flush=True)  # noqa: T201 - the program's answer
     return 1 if found else 0
@@ -275,7 +236,7 @@ async def _give(
         "image and inputs are in IPFS: one peer holds them, another one gets them by bitswap and "
         "serves them"
         if origin.kind == "ipfs"
-        else f"a gateway of the clients serves image and inputs, instead of {origin.instead}"
+        else f"a gateway of the clients serves image and inputs (note: {origin.instead})"
     )
     return image_cid
 
@@ -344,7 +305,8 @@ class _DemoRun:
         await self._draw(owner)
         snapshot = await self._follow(watch, orders, MarketSnapshot.is_all_paid)
         self.screen.milestone("payrolls have paid every provider all that it earned", "green")
-        picture = await asyncio.to_thread(self._write_results, orders, snapshot)
+        picture = await asyncio.to_thread(self._write_picture, orders)
+        shown = await self._evidence(orders, snapshot, chain)
         gas = await read_gas(chain, snapshot.history)
         parties = MoneyHolders(
             devnet.coordinator,
@@ -368,6 +330,7 @@ class _DemoRun:
             seconds=time.monotonic() - began,
             content=await asyncio.to_thread(self._content),
             coordinator_restarts=self.restarts,
+            evidence=shown,
         )
 
     def _content(self) -> ContentReport:
@@ -495,23 +458,40 @@ class _DemoRun:
                 "dim",
             )
 
-    def _write_results(self, orders: Orders, snapshot: MarketSnapshot) -> str:
-        scene, out = self.scene, self.options.out
+    def _write_picture(self, orders: Orders) -> str:
+        scene, picture = self.scene, self.options.out / "render.png"
         tiles = [(folder / scenario.TILE_FILE).read_bytes() for folder in orders.output(RENDERER)]
-        picture = out / "render.png"
-        picture.write_bytes(
-            png(
-                scene.width,
-                scene.height,
-                assemble(tiles, scene.columns, scene.tile_width, scene.tile_height),
-            )
-        )
-        renderer = self.devnet.profiles[RENDERER].account.address
-        faulted = next(
-            run.job_id for run in snapshot.lies(self.devnet.providers[0]) if run.client == renderer
-        )
-        (out / "receipt.json").write_bytes(orders.results[faulted].receipt.read_bytes())
+        rows = assemble(tiles, scene.columns, scene.tile_width, scene.tile_height)
+        picture.write_bytes(png(scene.width, scene.height, rows))
         return str(cid_of_path(picture))
+
+    async def _evidence(
+        self, orders: Orders, snapshot: MarketSnapshot, chain: ChainClient
+    ) -> DemoEvidence:
+        """Shows one lie about a tile, computes that tile here, and checks its receipt on chain."""
+        self.bound.reach("checking the evidence")
+        out, liar, market = self.options.out, self.devnet.providers[0], orders.markets[RENDERER]
+        renderer = self.devnet.profiles[RENDERER].account.address
+        run = next(run for run in snapshot.lies(liar) if run.client == renderer)
+        receipt = out / evidence.RECEIPT
+        receipt.write_bytes(orders.results[run.job_id].receipt.read_bytes())
+        true, false = await evidence.show_lie(market, run, liar, receipt, self.scene, out)
+        tile = int(run.name.rpartition("-")[2])
+        here, problem = await asyncio.to_thread(evidence.repeat_here, self.scene, tile)
+        url = self.devnet.chain_url
+        checks, failed = await evidence.check_receipt(receipt, self.devnet.deployment, url, out)
+        await evidence.keep_chain(chain.rpc, out)
+        self.screen.milestone(f"the receipt of {run.name} is checked on chain: {checks} checks")
+        return DemoEvidence(
+            run=run.name,
+            true=sha256(true).hex(),
+            false=sha256(false).hex(),
+            here=here,
+            problem=problem,
+            checks=checks,
+            failed=failed,
+            refusal=await asyncio.to_thread(evidence.flip_a_byte, receipt),
+        )
 
 
 def _is_accused(snapshot: MarketSnapshot) -> bool:

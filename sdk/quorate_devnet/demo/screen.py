@@ -3,13 +3,17 @@ end.
 """
 
 import time
+from collections import Counter
+from pathlib import Path
 from types import TracebackType
 
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from quorate_devnet.demo.evidence import CHAIN, DEPLOYMENT, LIE, RECEIPT, DemoEvidence
 from quorate_devnet.demo.market_watch import MarketSnapshot
 from quorate_devnet.demo.outcome import ContentReport, DemoOutcome, is_accepted
 from quorate_protocol.messages.views import RunView
@@ -109,12 +113,16 @@ class Screen:
 
 
 def result_table(result: DemoOutcome, names: dict[Address, str]) -> Table:
+    """Returns a table of at most 80 columns."""
     table = Table(
-        title="What happened", caption=_caption(result), caption_justify="left", show_lines=True
+        title="What happened",
+        caption=_caption(result),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
     for name, justify in (
         ("provider", "left"),
-        ("ran", "left"),
         ("agreed", "right"),
         ("outvoted", "left"),
         ("strikes", "right"),
@@ -122,14 +130,14 @@ def result_table(result: DemoOutcome, names: dict[Address, str]) -> Table:
         ("burned USD", "right"),
         ("paid USD", "right"),
     ):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        is_name = name == "provider"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=is_name)  # type: ignore[arg-type]
     slashed, paid = result.slashed(), result.snapshot.paid()
     for provider, view in result.snapshot.providers.items():
         ran = result.snapshot.executions_of(provider)
         outvoted = [run for run, item in ran if item.agreed is False]
         table.add_row(
             names[provider],
-            _named([run for run, _ in ran]),
             str(sum(1 for _, item in ran if item.agreed)),
             _named(outvoted),
             str(view.strikes),
@@ -141,13 +149,37 @@ def result_table(result: DemoOutcome, names: dict[Address, str]) -> Table:
     return table
 
 
+def evidence_lines(found: DemoEvidence, out: Path) -> list[str]:
+    """Returns what the reader has to look at, and how to check it again."""
+    here = (
+        f"{found.here[:16]}…  {'equal' if found.here == found.true else 'ANOTHER RESULT'}"
+        if found.here
+        else f"not computed: {found.problem}"
+    )
+    held = "all hold" if not found.failed else f"FAILED: {', '.join(found.failed)}"
+    return [
+        f"{found.run}, SHA-256 of its pixels:",
+        f"  two owners      {found.true[:16]}…",
+        f"  the liar        {found.false[:16]}…",
+        f"  this machine    {here}",
+        f"  {out / LIE} shows the true tile, the false one, and where they differ",
+        f"receipt of {found.run}: {found.checks} checks, also on chain: {held}",
+        f"  with one byte flipped: refused by {found.refusal or 'NOTHING'}",
+        "check it again:",
+        f"  quorate devnet chain {out / CHAIN} &",
+        f"  quorate verify {out / RECEIPT} \\",
+        f"    --deployment {out / DEPLOYMENT} --rpc http://127.0.0.1:8545",
+        f"picture: {out / 'render.png'}",
+    ]
+
+
 def _content(content: ContentReport) -> str:
     origin = "IPFS by bitswap" if content.kind == "ipfs" else "a gateway of the clients"
-    came = " · ".join(
-        f"{count / 1e6:.1f} MB from {source}"
-        for source, count in sorted(content.bytes_by_source.items())
-    )
-    return f"image and inputs: {origin} · {came or 'nothing was fetched'}"
+    came = Counter[str]()
+    for source, count in content.bytes_by_source.items():
+        came[source.partition(" ")[0]] += count
+    shares = " · ".join(f"{count / 1e6:.1f} MB by {kind}" for kind, count in sorted(came.items()))
+    return f"image and inputs: {origin} · {shares or 'nothing was fetched'}"
 
 
 def _named(runs: list[RunView]) -> str:

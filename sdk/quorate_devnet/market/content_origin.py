@@ -19,7 +19,7 @@ from quorate_devnet.market.ipfs_peer import ipfs_peer
 
 OWNER = "demo"
 STORE_BYTES = 4 << 30
-REMEDY = "build tests/interop/go_peer with .ci/make-gopeer, which needs Go, or name one: --go-peer"
+INSTEAD = "no IPFS peer is built here; with Go, .ci/make-gopeer builds one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ async def _own_gateway(folder: Path) -> AsyncIterator[ContentOrigin]:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield ContentOrigin("gateway", url, add, f"an IPFS network with bitswap; {REMEDY}")
+        yield ContentOrigin("gateway", url, add, INSTEAD)
     finally:
         await runner.cleanup()
         await store.close()

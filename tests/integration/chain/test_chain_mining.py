@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from quorate_devnet.chain import saved_chain
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain import ChainClient, Rpc, RpcFailure
@@ -225,3 +226,26 @@ async def test_mining_by_request_is_off_unless_asked_for(tmp_path: Path) -> None
                 await client.rpc.request("evm_mine")
             assert await client.block(BlockNumber(0)) is not None
     assert process.returncode == 0
+
+
+async def test_an_exported_chain_is_made_again_block_by_block(tmp_path: Path) -> None:
+    first, second, path = Key(5), Key(6), tmp_path / "chain.json"
+    async with node("devnet") as chain:
+        for nonce in reversed(range(3)):
+            await chain.client.send_raw(transfer(nonce, first))
+            await chain.client.send_raw(transfer(nonce, second))
+        await chain.mine(2)
+        await mined(chain, transfer(3, first, None, pinger_code(), gas=1_000_000))
+        tree = await chain.client.rpc.request("devnet_export")
+        head = await chain.client.block("latest")
+    path.write_text(json.dumps(tree))
+    ledger = saved_chain.read(path)
+    assert ledger.head.header.hash == head.hash and ledger.head.number == 3
+    path.write_text(json.dumps(tree | {"genesis_time": tree["genesis_time"] + 1}))
+    with pytest.raises(ValueError, match="do not give the blocks that it names; name the chain"):
+        saved_chain.read(path)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="genesis_time"):
+        saved_chain.read(path)
+    with pytest.raises(ValueError, match="No such file"):
+        saved_chain.read(tmp_path / "none.json")
