@@ -47,13 +47,15 @@ def private_folder(folder: Path) -> None:
     log.warning("others could read %s (mode %04o); now only you can", folder, mode)
 
 
-def is_full(folder: Path) -> bool:
-    """Returns whether the folder's disk has less room than a small database needs to be opened."""
+def is_full(folder: Path, least: int = FULL_BYTES) -> bool:
+    """Returns whether the folder's disk has less than `least` bytes of room: by default what a
+    small database needs to be opened.
+    """
     try:
         found = os.statvfs(folder)
     except OSError:
         return False  # another error says what is wrong with the folder
-    return found.f_bavail * found.f_frsize < FULL_BYTES
+    return found.f_bavail * found.f_frsize < least
 
 
 def private_file(path: Path) -> None:

@@ -34,6 +34,7 @@ F = TypeVar("F", bound=Effect)
 
 INBOX_MAX = 1024
 FLYING_MAX = 1024  # appends that may wait for the disk at one time
+ROOM_RETRY_SECONDS = 5.0
 PENDING_MAX = 100_000  # effects that may wait to be performed at one time
 SNAPSHOT_EVERY = 10_000  # events from one snapshot to the next
 # With few events a snapshot comes sooner, so that replay and memory stay small: after this time,
@@ -148,8 +149,8 @@ class Actor(Generic[E, F]):
     async def submit(self, event: E) -> object:
         """Steps the event, and returns the reply once the event and its effects are durable.
 
-        Waits while the inbox is full. Raises the core's `Refused`, and `Unavailable` if too many
-        effects are pending or the actor has ended.
+        Waits while the inbox is full. Raises the core's `Refused`, and `Unavailable` if the disk of
+        the journal is full, too many effects are pending, or the actor has ended.
         """
         self._check_room()
         reply: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -289,6 +290,8 @@ class Actor(Generic[E, F]):
     def _check_room(self) -> None:
         if self._is_over:
             raise Unavailable("the daemon is stopping")
+        if self._journal.problem and not is_performing.get():
+            raise Unavailable(self._journal.problem, ROOM_RETRY_SECONDS)
         if self._outbox.pending > PENDING_MAX and not is_performing.get():
             raise Unavailable(f"{self._outbox.pending} effects wait to be performed", 1.0)
 

@@ -78,6 +78,7 @@ class JournalPort(Protocol):
     """
 
     last_offset: int  # of the newest append, durable or not; 0 when empty
+    problem: str  # why it waits with its appends; "" while it does not
 
     def append(self, record: Record, effects: Sequence[KeyedEffect]) -> Future[Appended]:
         """Queues one event with its effects. The future is done when they are on disk. Futures are

@@ -36,12 +36,14 @@ from quorate_runtime.actor.journal_port import (
     Snapshot,
     Stored,
 )
+from quorate_runtime.files import is_full
 from quorate_runtime.journal import journal_files as files
 from quorate_runtime.journal.journal_batch import pack_done, pack_event
 from quorate_runtime.process.crash_points import crash_point
 
 BATCH_MAX = 1024  # requests in one transaction
 BATCH_BYTES_MAX = 16 << 20  # their size; the last requests may exceed it
+ROOM_SECONDS = 0.5  # between two tries on a full disk
 LINGER_SECONDS = 0.02  # how long marks of done effects wait for an append, to share its fsync
 # Requests wait for the end of the loop's turn. From this many on the writer gets them at once.
 HAND_OVER_MAX = 64
@@ -77,6 +79,7 @@ class Journal:
     def __init__(self, folder: Path, connection: sqlite3.Connection, lock: int) -> None:
         self.folder = folder
         self.commits = 0
+        self.problem = ""
         self.last_offset = self._written = files.last_offset(connection)
         self._snapshots = files.snapshot_offsets(connection)
         self._outbox = files.read_outbox(connection, folder)
@@ -240,9 +243,28 @@ class Journal:
         return batch, True
 
     def _write(self, batch: list[_Request]) -> list[_Result]:
-        """Writes one transaction; returns each caller's future with its result. Raises if the
-        transaction is not on disk.
+        """Writes one transaction, and waits for room on a full disk. Raises if it is not on disk
+        for another cause.
         """
+        while True:
+            before = self._written
+            try:
+                results = self._write_once(batch)
+            except sqlite3.OperationalError:
+                if self._closed or not is_full(self.folder, 2 * BATCH_BYTES_MAX):
+                    raise
+                # Not re-raised: nothing of the batch was acknowledged, and all of it is written
+                # again. The frames of the failed transaction are no part of the file.
+                self._written = before
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                self.problem = f"the disk is full: check `df -h {self.folder}` and free some space"
+                time.sleep(ROOM_SECONDS)
+            else:
+                self.problem = ""
+                return results
+
+    def _write_once(self, batch: list[_Request]) -> list[_Result]:
         self._connection.execute("BEGIN IMMEDIATE")
         results: list[_Result] = []
         parts: list[bytes] = []

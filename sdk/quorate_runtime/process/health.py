@@ -74,7 +74,7 @@ def silence_problem(clock: Clock, answered_at: float, url: str) -> str:
 
 def disk_problem(home: Path) -> str:
     """Returns "" while there is room on the disk, else what is wrong. Blocks for a short time.
-    Without room the journal's next append fails, which ends the daemon.
+    Without any room the journal waits, and the daemon takes no further event.
     """
     try:
         found = os.statvfs(home)

@@ -56,6 +56,7 @@ class MemoryJournal:
             )
         disk.holder = self
         self.last_offset = len(disk.events)
+        self.problem = ""
         self._disk = disk
         self._waiting: list[Callable[[], None]] = []
         self._failure: JournalFailed | None = None
