@@ -13,6 +13,7 @@ from quorate_content.store.fetch_order import gateway_source
 from quorate_content.transfer.gateway import CombinedStores
 from quorate_content.transfer.staging_routes import add_staging_routes
 from quorate_content.transfer.upload_limits import UploadGrant
+from quorate_contracts.deploy import digest
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.handlers import METRICS, OPERATOR, add_handlers, handles
 from quorate_coordinator.api.input_search import InputSearch
@@ -126,6 +127,7 @@ class HttpServer:
             check_inputs=self._input_search().check,
             must_be_funded=self.must_be_funded,
             must_have_room=self._must_have_room,
+            deployment_hash=digest(self.config.deployment),
             imported=self.imports.view,
         )
         streams = Streams(

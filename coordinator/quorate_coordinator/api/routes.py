@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from quorate_coordinator.api import front_page
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.handlers import handles
 from quorate_coordinator.api.openapi import document
@@ -43,7 +44,15 @@ from quorate_protocol.rules import orders
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http import client_networks
-from quorate_runtime.http.coordinator_routes import Cases, Done, Health, Offers, Routes, Runs
+from quorate_runtime.http.coordinator_routes import (
+    Cases,
+    Done,
+    FrontPage,
+    Health,
+    Offers,
+    Routes,
+    Runs,
+)
 from quorate_runtime.keys.crypto import recover, recover_again
 from quorate_runtime.process.health import Problem
 from quorate_runtime.version import version_number
@@ -77,10 +86,21 @@ class Api:
     must_be_funded: Callable[[Order], Awaitable[None]]
     # Raises Refused while nothing more can be stored but receipts.
     must_have_room: Callable[[], None]
+    deployment_hash: str  # the hash by which people compare deployments
     imported: Callable[[Address | None], tuple[ImportedView, ...]] = lambda _: ()
+    _page: FrontPage | None = None
 
     def now(self) -> UnixSeconds:
         return UnixSeconds(int(self.clock.now()))
+
+    @handles(Routes.FRONT_PAGE)
+    async def get_front_page(self, request: web.Request) -> web.Response:
+        now = self.now()
+        if self._page is None or now - self._page.at >= front_page.SECONDS_KEPT:
+            self._page = front_page.front_page(
+                self.core.state, now, self.info(), self.deployment_hash
+            )
+        return front_page.response(self._page, request.headers.get("Accept", ""))
 
     @handles(Routes.OPENAPI)
     async def get_document(self, _: web.Request) -> web.Response:

@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 POLL_SECONDS_MAX = 15.0
 DAY_SECONDS = 86_400
 PERIOD_SECONDS = 7 * DAY_SECONDS
-SHORTEST_SECONDS = 600  # a use of less time than this says nothing about a day
 DAYS_WARNED = 7
 GAS_LEAST = 3_000_000  # units; a few payrolls and one case
 
@@ -46,9 +45,10 @@ class GasUse:
         return sum(wei for _, wei in self.spent)
 
     def days_left(self, balance: int, now: int) -> int | None:
-        """Whole days; None if nothing was spent."""
-        spent, seconds = self.wei(), max(SHORTEST_SECONDS, now - self.since)
-        return balance * seconds // (spent * DAY_SECONDS) if spent else None
+        """Whole days; None if nothing was spent, or less than a day is known."""
+        spent, seconds = self.wei(), now - self.since
+        is_known = spent and seconds >= DAY_SECONDS
+        return balance * seconds // (spent * DAY_SECONDS) if is_known else None
 
 
 @dataclass(slots=True)

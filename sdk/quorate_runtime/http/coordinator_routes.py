@@ -33,6 +33,7 @@ from quorate_protocol.messages.views import (
     RunView,
 )
 from quorate_protocol.rules.orders import Submission
+from quorate_protocol.units import UnixSeconds
 from quorate_runtime.process.health import Problem
 
 A = TypeVar("A")
@@ -101,6 +102,25 @@ class Health(Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
+class PoolOnOffer(Struct, frozen=True):
+    """Run slots on offer now in one pool, and what an hour of one costs."""
+
+    name: str
+    owners: int
+    slots: int
+    cheapest_usd: str
+    median_usd: str  # over the offers
+
+
+class FrontPage(Struct, frozen=True):
+    """GET /: people get it as a page. `deployment_hash` is that of the contracts' document."""
+
+    pools: tuple[PoolOnOffer, ...]
+    info: InfoView
+    deployment_hash: str
+    at: UnixSeconds
+
+
 class Offers(Struct, frozen=True):
     """GET /v1/offers"""
 
@@ -165,6 +185,11 @@ LINES = Query("limit", "^[0-9]{1,4}$", "lines in one page, 1 to 256")
 class Routes:
     """All routes but those for the operator alone, in the order of the OpenAPI document."""
 
+    FRONT_PAGE = Route(
+        "GET /",
+        "What is on offer, and which contracts hold the money; for people a page.",
+        FrontPage,
+    )
     OPENAPI = Route("GET /v1/openapi.json", "This document.", JSON)
     INFO = Route("GET /v1/info", "Addresses, keys, fee and limits of this deployment.", InfoView)
     OBSERVED = Route(

@@ -3,7 +3,7 @@
 import pytest
 
 from quorate_contracts.calls import ask
-from quorate_contracts.deploy import Contracts
+from quorate_contracts.deploy import Contracts, digest
 from quorate_coordinator.service import Service
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import Amount
@@ -51,3 +51,17 @@ async def test_strangers_and_nonsense_are_refused_with_a_code(stage: Stage) -> N
         for method, path, body, status, code in cases:
             async with stage.session.request(method, service.url + path, data=body) as response:
                 assert (response.status, (await response.json())["code"]) == (status, code), path
+
+
+async def test_the_front_page_answers_people_and_programs(stage: Stage) -> None:
+    async with running(stage.service()) as service:
+        async with stage.session.get(service.url + "/", headers={"Accept": "text/html"}) as page:
+            text = await page.text()
+            assert page.status == 200 and page.content_type == "text/html"
+            assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert f"0x{stage.keys.account.address.hex()}" in text
+        assert f"0x{stage.deployment.escrow.hex()}" in text and digest(stage.deployment) in text
+        async with stage.session.get(service.url + "/") as answer:
+            found = await answer.json()
+        assert found["deploymentHash"] == digest(stage.deployment) and found["pools"] == []
+        assert found["info"]["chainId"] == stage.deployment.chain_id

@@ -3,10 +3,12 @@
 from prometheus_client import CollectorRegistry
 
 from quorate_contracts.money_texts import Currency
+from quorate_coordinator.api.front_page import front_page, response
 from quorate_coordinator.status.ending_counts import ENDINGS, EndingCounts
 from quorate_coordinator.status.operator_report import money_of, orders_of, providers_of
 from quorate_coordinator.status.own_account import DAY_SECONDS, GasUse, gas_warning
-from quorate_protocol.units import ZERO_ADDRESS, Address, UnixSeconds
+from quorate_protocol.messages.views import BeaconView, InfoView
+from quorate_protocol.units import ZERO_ADDRESS, Address, Bps, Seconds, UnixSeconds
 from support.markets.scripted_market import Market, Party
 from support.virtual_clock import VirtualClock
 
@@ -71,10 +73,11 @@ def test_gas_lasts_as_long_as_its_present_use_says() -> None:
     assert use.wei() == 0 and use.days_left(10**18, week) is None, "older use is forgotten"
 
 
-def test_one_transaction_in_the_first_minute_is_no_day_of_use() -> None:
+def test_a_forecast_waits_for_a_day_of_data() -> None:
     use = GasUse()
     use.add([("register", NOW, 10**15)], NOW)
-    assert use.days_left(10**18, NOW + 1) == 6
+    assert use.days_left(10**18, NOW + DAY_SECONDS - 1) is None
+    assert use.days_left(10**18, NOW + DAY_SECONDS) == 1000
 
 
 def test_the_warning_comes_before_the_posting_key_is_empty() -> None:
@@ -84,3 +87,24 @@ def test_the_warning_comes_before_the_posting_key_is_empty() -> None:
     told = gas_warning(DEVNET, posting, 10**18, 6, 10**9)
     assert "1 ETH" in told and "6 days" in told and "0x0505" in told
     assert "next payrolls" in gas_warning(DEVNET, posting, 10**15, None, 10**9)
+
+
+def test_the_front_page_lists_pools_and_escapes_what_others_name() -> None:
+    market = Market(*(Party(number) for number in range(3)))
+    beacon = BeaconView("", b"\0" * 96, Seconds(2), 0)
+    info = InfoView(
+        coordinator=ZERO_ADDRESS,
+        statement_key=ZERO_ADDRESS,
+        chain_id=1,
+        chain_url="",
+        contracts={"<b>": ZERO_ADDRESS},
+        beacon=beacon,
+        fee_bps=Bps(200),
+        limits="devnet",
+        version="<script>",
+    )
+    page = front_page(market.core.state, UnixSeconds(market.at), info, "0" * 64)
+    assert [(item.name, item.owners) for item in page.pools] == [("cpu", 3)]
+    text = str(response(page, "text/html,*/*").text)
+    assert "<script>" not in text and "&lt;script&gt;" in text and "&lt;b&gt;" in text
+    assert response(page, "*/*").content_type == "application/json"
