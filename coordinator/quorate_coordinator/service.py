@@ -24,6 +24,7 @@ from quorate_coordinator.chain.beacon_poller import BeaconPoller
 from quorate_coordinator.chain.contract_follower import ContractFollower
 from quorate_coordinator.chain.court_driver import CourtDriver
 from quorate_coordinator.chain.job_escrows import has_balance, must_be_funded
+from quorate_coordinator.chain.own_money import RETIRED
 from quorate_coordinator.chain.registration import ensure_registered
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import events as ev
@@ -205,12 +206,17 @@ class Service:
         finally:
             owner.close()
 
+    def _is_retired(self) -> bool:
+        """The command `retire` leaves a mark, because the chain is asked only now and then."""
+        is_known = self.own_account is not None and self.own_account.is_retired
+        return is_known or self.config.path(RETIRED).exists()
+
     def _application(self) -> web.Application:
         timely = refuse_untimely(
             is_ready=self.ready.is_set,
             is_leaving=lambda: self.is_leaving,
             may_be_older=lambda: self.comparison is not None and self.comparison.may_be_older,
-            is_retired=lambda: self.own_account is not None and self.own_account.is_retired,
+            is_retired=self._is_retired,
         )
         proxies = self.config.proxies.middleware()
         before = [proxies, failures, before_handlers(self.rates), timely]

@@ -28,6 +28,8 @@ from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender, Unfunded
 from quorate_runtime.chain.transactions import TRANSFER_GAS
 
+RETIRED = "retired"  # a mark in the home of a coordinator that has retired
+
 Report = Callable[[str], None]
 
 

@@ -21,7 +21,7 @@ from quorate_coordinator.base import settings as settings_file
 from quorate_coordinator.base.config import TRANSACTIONS, Settings
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys, MoneyKeys
 from quorate_coordinator.base.operator_view import OperatorView
-from quorate_coordinator.chain.own_money import Holding, OwnMoney, Retirement, amount_of
+from quorate_coordinator.chain.own_money import RETIRED, Holding, OwnMoney, Retirement, amount_of
 from quorate_coordinator.cli import options
 from quorate_coordinator.cli.options import fail, home_of
 from quorate_coordinator.cli.status_command import served_url_of
@@ -104,6 +104,7 @@ async def _retire(
             confirm(yes, "Retire?")
             await money.send(money.contracts.stakes.exit())
             found = await money.retirement()
+        (folder / RETIRED).touch()  # a coordinator that is up then refuses the next order
         for each in await money.guarantees():
             if not each.tab.closes_at:
                 await money.send(escrow.close(each.payee))

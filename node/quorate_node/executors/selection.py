@@ -46,9 +46,12 @@ async def choose(config: Config, owner: str, clock: Clock) -> Executor:
 
 
 async def _best(config: Config, owner: str, clock: Clock) -> Executor:
-    """A devnet must start on any machine, so that people can try it."""
+    """A devnet must start on any machine, so that people can try it. There it is runc, as for the
+    providers that `quorate devnet up` starts: another sandbox is another determinism class.
+    """
     try:
-        return await _docker(config, owner, clock)
+        sandbox = Sandbox.DOCKER_RUNC if config.is_devnet else None
+        return await _docker(config, owner, clock, sandbox)
     except Unavailable as engine:
         try:
             return await _bwrap(config, clock)

@@ -200,6 +200,19 @@ async def test_a_retired_coordinator_takes_no_new_orders_and_says_so(
             assert "quorate_retired 1.0" in await response.text()
 
 
+async def test_an_order_right_after_retire_is_refused(
+    stage: Stage, registered: tuple[object, ...]
+) -> None:
+    home = cast("Path", registered[1])
+    async with running(Service(replace(stage.service().config, home=home), stage.keys)) as service:
+        await said_by("retire", *registered, "--yes")
+        order = stage.submission(stage.client, a_spec("late"), 1, now=int(time.time()))
+        async with stage.session.post(
+            f"{service.url}/v1/orders", data=canonical.encode(order)
+        ) as response:
+            assert (response.status, "has retired" in await response.text()) == (501, True)
+
+
 async def test_a_copy_of_a_running_coordinator_does_not_start(stage: Stage, tmp_path: Path) -> None:
     async with running(stage.service()) as service:
         assert service.chain_answered_at > time.time() - 5
