@@ -114,6 +114,16 @@ class TreeWriter:
             self._written += len(data)
             self.progress(self._written)
 
+    def left_over(self, size: int, buffer: memoryview) -> Iterator[memoryview]:
+        """Yields what an earlier attempt left of the open file, up to `size` bytes."""
+        assert self._file is not None
+        at = 0
+        while at < size and (
+            count := os.preadv(self._file, [buffer[: min(len(buffer), size - at)]], at)
+        ):
+            yield buffer[:count]
+            at += count
+
     def close(self, path: TreePath, size: int) -> None:
         """Cuts the file to its size and makes it read-only."""
         assert self._file is not None
