@@ -249,6 +249,36 @@ def test_a_client_that_takes_its_source_away_pays_the_first_execution(attack) ->
     )
 
 
+class Selective(UnfetchedMarket):
+    """A source that serves all but two owners."""
+
+    def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
+        if party.number in (0, 1):
+            super()._run(party, assignment, spec)
+        else:
+            Market._run(self, party, assignment, spec)
+
+
+@pytest.mark.rule("4.87")
+@pytest.mark.parametrize("source", ["", "https://a.example/data"])
+def test_a_source_that_shuns_owners_costs_them_nothing(source: str, attack) -> None:  # type: ignore[no-untyped-def]
+    market = Selective(*[Party(number) for number in range(6)])
+    inputs = (Input(ABSENT, "/inputs/data", 1 << 20, source),)
+    for number in range(12):
+        job_id = market.order(0, number, inputs=inputs, accept_unverified=True)
+        market.until_decided(job_id, seconds=60)
+    shunned = [owner for owner, item in market.parties.items() if item.number in (0, 1)]
+    trusts = [market.core.state.trust.get(owner) for owner in shunned]
+    assert any(found.answers for found in trusts if found is not None) is not bool(source)
+    if source:
+        attack(
+            name="a client whose source serves all owners but two",
+            before="2.5 % of rank for each job that they could not fetch",
+            now="nothing",
+            cost="the jobs",
+        )
+
+
 @pytest.mark.rule("4.83")
 async def test_the_coordinator_looks_for_nothing_that_comes_from_a_source(tmp_path: Path) -> None:
     async with stand(tmp_path / "staging") as (market, staging):
