@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from quorate.base.errors import UsageError
 from quorate.job.job import IPFS_GATEWAY, Job
+from quorate.job.source_names import default_mount, is_source
 from quorate.job.yaml_reader import load_yaml
 
 # Explains an unknown key of a job file: its translation, "not offered yet", or the nearest known
@@ -97,7 +98,7 @@ class ResourcesModel(BaseModel):
 
 
 class InputModel(BaseModel):
-    """One entry of `inputs:`, with exactly one of cid and path."""
+    """One entry of `inputs:`, with exactly one of cid, path and source."""
 
     model_config = _STRICT
     mount: Text | None = None
@@ -105,6 +106,8 @@ class InputModel(BaseModel):
     # An empty path would mean the job file's whole folder.
     path: Text | None = Field(default=None, min_length=1)
     size: Quantity | None = None
+    source: Text | None = Field(default=None, min_length=1)
+    sha256: Text | None = None
 
 
 class VerifyModel(BaseModel):
@@ -136,7 +139,7 @@ class JobFileModel(BaseModel):
     attestation: Text = ""
     determinism: Text = ""
     env: dict[str, str | int | bool] | list[Text] = Field(default_factory=dict)
-    inputs: list[InputModel] = Field(default_factory=list)
+    inputs: list[InputModel | Text] = Field(default_factory=list)
     outputs: Text | None = None
     resources: ResourcesModel = ResourcesModel()
     max_duration: Quantity = "15m"
@@ -146,6 +149,7 @@ class JobFileModel(BaseModel):
     verify: VerifyModel = VerifyModel()
     source: Text = ""
     ipfs_gateway: Text = IPFS_GATEWAY
+    s3_endpoint: Text = ""
     gateways: list[Text] = Field(default_factory=list)
     escrow: bool = False
     public: bool = False
@@ -243,13 +247,14 @@ def _job(model: JobFileModel, folder: Path) -> Job:
     resources = {
         key: value for key, value in model.resources.model_dump().items() if value is not None
     }
+    given = [InputModel(source=item) if isinstance(item, str) else item for item in model.inputs]
     return Job(
         image=_image(model.image, folder),
         build=None if model.build is None else folder / model.build,
         command=_command(model),
         name=model.name,
-        inputs=dict(_input(item, folder) for item in _distinct(model.inputs)),
-        input_sizes={_mount(item): item.size for item in model.inputs if item.size is not None},
+        inputs=dict(_input(item, folder) for item in _distinct(given)),
+        input_sizes={_mount(item): item.size for item in given if item.size is not None},
         env=_env(model.env),
         working_dir=model.working_dir,
         sandbox=model.sandbox,
@@ -271,6 +276,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         outputs=folder / model.outputs if model.outputs else None,
         source=model.source,
         ipfs_gateway=model.ipfs_gateway,
+        s3_endpoint=model.s3_endpoint,
         gateways=tuple(model.gateways),
         escrow=model.escrow,
         public=model.public,
@@ -319,9 +325,20 @@ def _image(text: str, folder: Path) -> str | Path:
 def _mount(item: InputModel) -> str:
     if item.mount:
         return item.mount
+    if item.source is not None:
+        return default_mount(_source(item.source), "inputs.source")
     if item.path is None:
         raise UsageError("inputs.mount: give the mount, such as /inputs/scene.json")
     return f"/inputs/{Path(item.path).name}"
+
+
+def _source(text: str) -> str:
+    if not is_source(text):
+        raise UsageError(
+            f"inputs.source: {text[:80]!r}; write hf://org/model, https://host/file or "
+            "s3://bucket/key, and a local file as {path: ./name}"
+        )
+    return text
 
 
 def _distinct(items: list[InputModel]) -> list[InputModel]:
@@ -333,8 +350,14 @@ def _distinct(items: list[InputModel]) -> list[InputModel]:
 
 
 def _input(item: InputModel, folder: Path) -> tuple[str, str | Path]:
-    if (item.cid is None) == (item.path is None):
-        raise UsageError(f"inputs: {_mount(item)}: give exactly one of cid and path")
+    if [item.cid, item.path, item.source].count(None) != 2:
+        raise UsageError(f"inputs: {_mount(item)}: give exactly one of cid, path and source")
+    if item.sha256 is not None:
+        if item.source is None or not item.source.startswith("http"):
+            raise UsageError(f"inputs: {_mount(item)}: sha256 is the hash of an https source")
+        return _mount(item), f"{item.source}#sha256={item.sha256}"
+    if item.source is not None:
+        return _mount(item), _source(item.source)
     return _mount(item), item.cid if item.cid is not None else folder / str(item.path)
 
 

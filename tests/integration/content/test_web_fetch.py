@@ -78,7 +78,7 @@ async def test_a_folder_comes_file_by_file_and_is_kept_under_its_own_cid(
 @pytest.mark.rule("4.85")
 async def test_a_cut_file_continues_where_it_ended(store: ContentStore, tmp_path: Path) -> None:
     """Within one fetch, and after the provider was killed in the middle of one."""
-    served, content = WebFiles({"/w": BIG}, cut={"/w": 3 * MIB}), one_file(raw_cid(BIG), len(BIG))
+    served, content = WebFiles({"/w": BIG}, cut={"/w": [3 * MIB]}), one_file(raw_cid(BIG), len(BIG))
     async with on_loopback(served.app()) as url:
         async with await get(store, content, f"{url}/w") as lease:
             assert lease.path.read_bytes() == BIG

@@ -43,9 +43,12 @@ def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) 
         if isinstance(lease.phase, leases.Revealed | leases.Silent):
             work_windows.widen(context, lease)
             work_windows.widen_client(context, job.order.client)
-        elif isinstance(lease.phase, leases.Lapsed) and not lease.phase.is_excused:
-            if not _is_pardoned(context, lease):
-                work_windows.halve(context, lease)
+        elif (
+            isinstance(lease.phase, leases.Lapsed)
+            and not lease.phase.is_excused
+            and not _is_pardoned(context, lease)
+        ):
+            work_windows.halve(context, lease)
     return ended
 
 
