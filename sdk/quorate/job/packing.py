@@ -283,7 +283,8 @@ def measured(path: Path, field: str) -> Upload:
 
 
 def _build(path: Path) -> Upload:
-    built, is_directory = build_path(path, V1_2025, None, None, Bounds()), path.is_dir()
+    built = build_path(path, V1_2025, None, None, Bounds(), follows_links=True)
+    is_directory = path.is_dir()
     return Upload(str(built.cid), path, built.tsize if is_directory else built.size, is_directory)
 
 

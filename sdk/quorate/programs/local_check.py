@@ -204,7 +204,8 @@ def _local(packed: PackedJob, cid: str, field: str) -> Path:
 def _copy(packed: PackedJob, cid: str, field: str, target: Path) -> Path:
     """Copies an input with the modes that it has in a provider's store."""
     source = _local(packed, cid, field)
-    built = build_path(source, V1_2025, None, TreeWriter(target, Bounds()), Bounds())
+    writer = TreeWriter(target, Bounds())
+    built = build_path(source, V1_2025, None, writer, Bounds(), follows_links=True)
     if built.cid != typed_cid(cid):
         raise UnavailableError(f"{field}: {source} has changed since the check began; try again")
     if target.is_dir():
