@@ -94,7 +94,7 @@ async def test_a_model_goes_from_its_hub_to_the_owners(image: Path, tmp_path: Pa
                 command=job.command,
                 inputs=job.inputs,
                 max_price="5",
-                resources={"cpu": 4096},
+                resources={"cpu": 512},
             )
             with pytest.raises(RefusedError):  # no rule was asked for that no owner can keep
                 await market.submit(lonely)

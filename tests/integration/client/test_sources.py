@@ -2,19 +2,23 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quorate import Job, UnavailableError, UsageError
+from quorate import Job, Market, Profile, RefusedError, UnavailableError, UsageError
 from quorate.cli.job_flags import parse_inputs
 from quorate.job.jobfile import parse_job
 from quorate.job.packing import PackedJob, pack
 from quorate.sources.resolution import Endpoints, SourceResolver
 from quorate_content.dag.cid import raw_cid
 from quorate_protocol.messages.input_sources import decode
+from quorate_protocol.units import Label
 from support.http_server import on_loopback
+from support.markets.client_jobs import job as small_job
+from support.markets.fake_market import Cheat, FakeMarket
 from support.web_files import Hub, ObjectStore, WebFiles
 
 IMAGE = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
@@ -218,6 +222,29 @@ inputs:
         head = text.format(image=IMAGE, digest=digest).partition("inputs:")[0]
         with pytest.raises(UsageError, match=said):
             parse_job(f"{head}inputs:\n{entry}\n".encode(), Path())
+
+
+@pytest.mark.rule("4.86")
+async def test_the_rule_unverified_needs_the_users_word(
+    fake: FakeMarket, profile: Profile, tmp_path: Path
+) -> None:
+    """An order with a source accepts it for the audit fund's sake alone."""
+    served = WebFiles({"/w": b"w"})
+    async with on_loopback(served.app()) as url, Market(profile) as market:
+        given = small_job(inputs={"/inputs/w": f"{url}/w"})
+        fake.cheat = Cheat(plan_rule=Label.UNVERIFIED)
+        with pytest.raises(RefusedError, match="Too few owners"):
+            await market.submit(given)
+        assert not fake.jobs
+        fake.cheat = Cheat()
+        result = await (await market.submit(given)).result(tmp_path / "output")
+        assert result.is_success and len(result.providers) == 2
+        fake.cheat = Cheat(ack_rule=Label.UNVERIFIED)
+        with pytest.raises(RefusedError, match="was stopped: too few owners"):
+            await market.submit(replace(given, name="late"))
+        *_, taken = fake.jobs.values()
+        assert taken.submission.order.message.accept_unverified
+        assert [stop.message.job_id for stop in fake.stops] == [taken.job_id]
 
 
 def test_what_an_order_with_a_source_cannot_have() -> None:
