@@ -16,8 +16,8 @@ from msgspec import Struct
 from quorate_content.dag.cid import Cid, from_digest, parse
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
-from quorate_content.store.fetch_order import Source
-from quorate_content.store.web_fetch import WebContent, WebFile, folder_of, one_file, web_sources
+from quorate_content.store.fetch_order import Source, host_name
+from quorate_content.store.web_fetch import WebContent, WebFile, folder_of, one_file
 from quorate_content.transfer.sealed import seal_directory
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.market.content_sources import JobSources, OwnerGateways
@@ -118,8 +118,10 @@ class JobRunner:
                 f"inputs: {item.source} lists {content.size} bytes, and {item.size_bytes} are "
                 "declared",
             )
-        places = web_sources(item.source, named.may_be_private, others)
-        async with await self.store.get_from_web(content, places, deadline_seconds, owner):
+        origin = Source(
+            item.source, may_be_private=named.may_be_private, name=host_name("source", item.source)
+        )
+        async with await self.store.get_from_web(content, origin, others, deadline_seconds, owner):
             await self.store.pin(content.root, owner)
 
     async def _content_of(self, item: Input) -> WebContent:

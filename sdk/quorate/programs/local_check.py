@@ -162,6 +162,12 @@ def _empty(output: Path) -> None:
 def _task(lease: str, packed: PackedJob, home: Path, is_second: bool) -> Task:
     """Returns the task, with copies of its inputs as a provider's store holds them."""
     spec, home = packed.spec, home.resolve()
+    for item in spec.inputs:
+        if item.source:
+            raise UsageError(
+                f"inputs: {item.mount} comes from {item.source}; to check here, download it and "
+                "give its path, or add --on-market"
+            )
     (home / "inputs").mkdir(parents=True)
     inputs = list(enumerate(spec.inputs))
     places = {

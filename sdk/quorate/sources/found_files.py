@@ -1,6 +1,6 @@
 """What a source holds: its files with their hashes, and the inputs that they become."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -47,20 +47,9 @@ class FoundSource:
         """Returns what lies below a path of the folder, or the one file at this path."""
         if not path:
             return self
-        if self.files[0].path == path:
-            one = self.files[0]
-            return FoundSource(
-                self.label,
-                self.url + quote(path),
-                (FoundFile("", one.size, one.sha256),),
-                self.pinned,
-                self.commit,
-            )
-        files = tuple(
-            FoundFile(item.path[len(path) + 1 :], item.size, item.sha256) for item in self.files
-        )
-        url = f"{self.url}{quote(path)}/"
-        return FoundSource(self.label, url, files, self.pinned, self.commit)
+        is_file = self.files[0].path == path
+        files = tuple(replace(item, path=item.path[len(path) + 1 :]) for item in self.files)
+        return replace(self, url=self.url + quote(path) + ("" if is_file else "/"), files=files)
 
 
 def sourced_input(found: FoundSource, name: object, mount: str, staging: Path) -> SourcedInput:
@@ -68,26 +57,20 @@ def sourced_input(found: FoundSource, name: object, mount: str, staging: Path) -
     is_cached = isinstance(name, HubName) and is_in_cache(mount)
     if isinstance(name, HubName) and not is_cached:
         found = found.below(name.path)
-    if found.files[0].path == "":
-        file = found.files[0]
-        made = Input(file.cid, mount, file.size, found.url)
-        return SourcedInput((made,), (), found.label, found.pinned, found.size)
-    field = f"inputs.{mount}"
-    document = _document(found, field, staging)
-    if not is_cached:
-        made = Input(document.cid, mount, found.size, found.url)
-        return SourcedInput((made,), (document,), found.label, found.pinned, found.size)
-    assert isinstance(name, HubName)
-    inputs, uploads = [], [document]
-    place = f"{HUB_CACHE}/{name.folder}"
-    inputs.append(Input(document.cid, f"{place}/snapshots/{found.commit}", found.size, found.url))
-    for revision in sorted({"main", name.revision} - {found.commit}):
+    cid, uploads, field = found.files[0].cid, list[Upload](), f"inputs.{mount}"
+    if found.url.endswith("/"):
+        uploads.append(_document(found, field, staging))
+        cid = uploads[0].cid
+    inputs = [Input(cid, mount, found.size, found.url)]
+    if is_cached and isinstance(name, HubName):
+        place = f"{HUB_CACHE}/{name.folder}"
+        inputs = [Input(cid, f"{place}/snapshots/{found.commit}", found.size, found.url)]
         # A program asks for a revision by its name, and the cache says which commit that is.
         path = staging / f"{found.commit}.ref"
         path.write_text(found.commit)
-        ref = measured(path, field)
-        uploads.append(ref)
-        inputs.append(Input(ref.cid, f"{place}/refs/{revision}", ref.size_bytes))
+        uploads.append(measured(path, field))
+        for revision in sorted({"main", name.revision} - {found.commit}):
+            inputs.append(Input(uploads[-1].cid, f"{place}/refs/{revision}", len(found.commit)))
     return SourcedInput(tuple(inputs), tuple(uploads), found.label, found.pinned, found.size)
 
 

@@ -48,7 +48,7 @@ from quorate_content.store.locks import FileLock
 from quorate_content.store.object_builder import FinishedObject, ObjectBuilder
 from quorate_content.store.store_files import PUT_PREFIX, StoreFiles
 from quorate_content.store.threads import StopSignal, StreamReader, in_thread
-from quorate_content.store.web_fetch import WebContent, WebFetch, WebSource
+from quorate_content.store.web_fetch import WebContent, WebFetch
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 
@@ -301,17 +301,19 @@ class ContentStore:
     async def get_from_web(
         self,
         content: WebContent,
-        sources: Sequence[WebSource],
+        origin: Source,
+        gateways: Sequence[Source],
         deadline_seconds: float,
         owner: str | Owner,
     ) -> Lease:
-        """Returns a lease on files that `sources` have as they are, under the CID `content.root`.
+        """Returns a lease on files that `origin` has as they are, under the CID `content.root`.
+        `gateways` may have a file by its CID.
 
         A later call continues from the bytes that came. Raises as `get` does.
         """
         stop = StopSignal(deadline_seconds)
         job = WebFetch(
-            self._files, content, tuple(sources), owner_of(owner), stop, self.fetched.add
+            self._files, content, origin, gateways, owner_of(owner), stop, self.fetched.add
         )
         lock, entry = await self._ensure(content.root, job.run, stop)
         return Lease(Stat(content.root, entry.size), self._files.place(content.root), lock)

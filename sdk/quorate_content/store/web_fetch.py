@@ -7,7 +7,8 @@ Calls block.
 
 import http.client
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -35,12 +36,7 @@ from quorate_content.store.checked_http import (
     redirect_target,
 )
 from quorate_content.store.fetch import REASONS_SHOWN, STALL_SECONDS, Tally
-from quorate_content.store.fetch_order import (
-    RETRY_AFTER_MAX,
-    TRIES_WITHOUT_PROGRESS,
-    Source,
-    host_name,
-)
+from quorate_content.store.fetch_order import RETRY_AFTER_MAX, TRIES_WITHOUT_PROGRESS, Source
 from quorate_content.store.http_answer import BUSY, Body
 from quorate_content.store.index import Owner
 from quorate_content.store.store_files import StoreFiles
@@ -78,36 +74,6 @@ class WebContent:
         return sum(item.size for item in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class WebSource:
-    """Where files are. `url` ends with `/` for a folder's files. With `by_cid` it is a gateway that
-    serves a file at its CID, and `headers` go there only.
-    """
-
-    url: str
-    may_be_private: bool
-    name: str
-    by_cid: bool = False
-    headers: tuple[tuple[str, str], ...] = ()
-
-    def url_of(self, file: WebFile) -> str:
-        if self.by_cid:
-            return f"{self.url}/{file.cid}"
-        return self.url + quote(b"/".join(file.path))
-
-
-def web_sources(source: str, may_be_private: bool, others: Iterable[Source]) -> list[WebSource]:
-    """Returns the source itself, then the gateways, which may have a file by its CID."""
-    first = WebSource(source, may_be_private, host_name("source", source))
-    return [
-        first,
-        *(
-            WebSource(item.url, item.may_be_private, item.label, True, item.headers)
-            for item in others
-        ),
-    ]
-
-
 def one_file(cid: Cid, size: int) -> WebContent:
     return WebContent(cid, (WebFile((), cid, size),), {})
 
@@ -137,14 +103,19 @@ def folder_of(files: Sequence[WebFile]) -> WebContent:
 
 @dataclass(slots=True)
 class _Part:
-    """How much of a file is on the disk, and its hash so far."""
+    """How much of a file is on the disk, its hash so far, and who sent how much of it."""
 
     file: WebFile
     done: int = 0
     hash: "HASH" = field(default_factory=sha256)
+    senders: Counter[str] = field(default_factory=Counter)
 
     def restart(self) -> None:
-        self.done, self.hash = 0, sha256()
+        self.done, self.hash, self.senders = 0, sha256(), Counter()
+
+    def add(self, data: memoryview) -> None:
+        self.hash.update(data)
+        self.done += len(data)
 
     @property
     def is_right(self) -> bool:
@@ -153,25 +124,38 @@ class _Part:
 
 @dataclass(slots=True)
 class _Turn:
-    source: WebSource
+    """One source's place in the queue."""
+
+    source: Source
     tries_left: int = TRIES_WITHOUT_PROGRESS
     pause_seconds: float = 0.0
-    busy: int = 0
+
+    def failed(self, error: Exception, has_progressed: bool) -> None:
+        """A busy source is asked until the time is over, any other one thrice."""
+        if isinstance(error, Unavailable):
+            self.pause_seconds = max(error.retry_after, 2 * self.pause_seconds, PAUSE_SECONDS)
+            return
+        self.tries_left = TRIES_WITHOUT_PROGRESS if has_progressed else self.tries_left - 1
+        self.pause_seconds = 0.0 if has_progressed else PAUSE_SECONDS
 
 
 class WebFetch:
-    """Fetches one content into `tmp/<cid>` and publishes it."""
+    """Fetches one content into `tmp/<cid>` and publishes it. `origin` is where its files are: the
+    URL of a file, or of a folder, which ends with `/`. `gateways` may have a file by its CID.
+    """
 
     def __init__(
         self,
         files: StoreFiles,
         content: WebContent,
-        sources: tuple[WebSource, ...],
+        origin: Source,
+        gateways: Sequence[Source],
         owner: Owner,
         stop: StopSignal,
         tally: Tally,
     ) -> None:
-        self._files, self._content, self._sources = files, content, sources
+        self._files, self._content = files, content
+        self._origin, self._sources = origin, (origin, *gateways)
         self._owner, self._stop, self._tally = owner, stop, tally
         self._buffer = memoryview(bytearray(MIB))
 
@@ -210,8 +194,7 @@ class WebFetch:
         part = _Part(file)
         for chunk in writer.left_over(file.size, self._buffer):
             self._stop.check()
-            part.hash.update(chunk)
-            part.done += len(chunk)
+            part.add(chunk)
         if not part.is_right:
             if part.done == file.size:
                 part.restart()
@@ -228,37 +211,28 @@ class WebFetch:
             self._stop.wait(turn.pause_seconds)
             try:
                 self._receive(writer, part, turn.source)
+                for label, count in part.senders.items():
+                    self._tally(label, count)
                 return
             except DiskFull:
                 raise
-            except Unavailable as error:
+            except (Unavailable, TruncatedSource, OSError, http.client.HTTPException) as error:
                 self._stop.check()
-                reasons[turn.source.name], may_come = str(error), True
-                turn.busy += 1
-                turn.pause_seconds = max(error.retry_after, PAUSE_SECONDS * turn.busy)
-                if turn.pause_seconds < self._stop.left_seconds():
-                    turns.append(turn)
-            except (TruncatedSource, OSError, http.client.HTTPException) as error:
-                self._stop.check()
-                reasons[turn.source.name] = str(error) or type(error).__name__
+                reasons[turn.source.label] = str(error) or type(error).__name__
                 may_come = True
-                has_more = part.done > before
-                turn.tries_left = TRIES_WITHOUT_PROGRESS if has_more else turn.tries_left - 1
-                turn.pause_seconds = 0.0 if has_more else PAUSE_SECONDS
-                if turn.tries_left:
+                turn.failed(error, part.done > before)
+                if turn.tries_left and turn.pause_seconds < self._stop.left_seconds():
                     turns.append(turn)
             except Refused as refused:
                 # Another source may have the file.
-                reasons[turn.source.name] = refused.detail
+                reasons[turn.source.label] = refused.detail
         kind = Unavailable if may_come else AbsentEverywhere
-        said = [f"{name}: {text}" for name, text in reasons.items()][:REASONS_SHOWN]
-        raise kind(
-            f"no source had {part.file.cid}: {'; '.join(said) or 'none was given'}",
-            retry_after=RETRY_AFTER_MAX,
-        )
+        said = [f"{label}: {text}" for label, text in reasons.items()][:REASONS_SHOWN]
+        raise kind(f"no source had {part.file.cid}: {'; '.join(said)}", retry_after=RETRY_AFTER_MAX)
 
-    def _receive(self, writer: TreeWriter, part: _Part, source: WebSource) -> None:
-        file, url = part.file, source.url_of(part.file)
+    def _receive(self, writer: TreeWriter, part: _Part, source: Source) -> None:
+        file, is_origin = part.file, source is self._origin
+        url = source.url + (quote(b"/".join(file.path)) if is_origin else f"/{file.cid}")
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", **dict(source.headers)}
         if part.done:
             headers["Range"] = f"bytes={part.done}-"
@@ -269,20 +243,16 @@ class WebFetch:
             self._stop,
             STALL_SECONDS,
         )
-        with answer_of(asked, url, headers, follows=not source.by_cid) as response:
+        with answer_of(asked, url, headers, follows=is_origin) as response:
             self._begin(part, response, url)
             body, before = Body(response, self._stop), part.done
-            try:
-                while count := body.readinto(self._buffer):
-                    if part.done + count > file.size:
-                        part.restart()
-                        raise changed(url, f"it has more than {file.size} bytes")
-                    writer.write(file.path, part.done, self._buffer[:count])
-                    part.hash.update(self._buffer[:count])
-                    part.done += count
-            finally:
-                if part.done > before:
-                    self._tally(source.name, part.done - before)
+            while count := body.readinto(self._buffer):
+                if part.done + count > file.size:
+                    part.restart()
+                    raise changed(url, f"it has more than {file.size} bytes")
+                writer.write(file.path, part.done, self._buffer[:count])
+                part.add(self._buffer[:count])
+                part.senders[source.label] += count
         self._stop.check()  # a connection that `stop` closed looks like one that ended
         if part.done < file.size:
             raise TruncatedSource(f"it ends after {part.done} of {file.size} bytes")

@@ -12,16 +12,9 @@ from quorate_content.dag.cid import Cid, raw_cid
 from quorate_content.dag.content_limits import AbsentEverywhere
 from quorate_content.store import checked_http
 from quorate_content.store.content_store import ContentStore
-from quorate_content.store.fetch_order import Source
+from quorate_content.store.fetch_order import Source, host_name
 from quorate_content.store.lease import Lease
-from quorate_content.store.web_fetch import (
-    WebContent,
-    WebFile,
-    WebSource,
-    folder_of,
-    one_file,
-    web_sources,
-)
+from quorate_content.store.web_fetch import WebContent, WebFile, folder_of, one_file
 from quorate_content.transfer.gateway import add_gateway_routes
 from quorate_protocol.refusals import Refused, Unavailable
 from support.http_server import on_loopback
@@ -47,7 +40,8 @@ def model(files: dict[str, bytes] = MODEL) -> WebContent:
 async def get(
     store: ContentStore, content: WebContent, url: str, *others: Source, seconds: float = 20.0
 ) -> Lease:
-    return await store.get_from_web(content, web_sources(url, True, others), seconds, "me")
+    origin = Source(url, name=host_name("source", url))
+    return await store.get_from_web(content, origin, others, seconds, "me")
 
 
 def read(lease: Lease) -> dict[str, bytes]:
@@ -152,7 +146,7 @@ async def test_a_gateway_that_has_a_file_by_its_cid_helps_out(
         source = Source(f"{there}/ipfs", name="gateway of a friend")
         async with await get(store, one_file(cid, 5), f"{url}/w", source) as lease:
             assert lease.path.read_bytes() == b"right"
-    assert store.fetched.by_source() == {f"source {url[7:]}": 5, "gateway of a friend": 5}
+    assert store.fetched.by_source() == {"gateway of a friend": 5}
     await other.close()
 
 
@@ -169,11 +163,11 @@ async def test_a_source_cannot_lead_into_the_owners_network(
         served.moved = {"/w": f"{there}/secret", "/round": "/round"}
         for path, said in (("/w", "leads to 127.0.0.2"), ("/round", "redirects more than 5")):
             with pytest.raises(AbsentEverywhere, match=said):
-                await store.get_from_web(
-                    content, [WebSource(url + path, False, "source")], 20.0, "me"
-                )
+                origin = Source(url + path, may_be_private=False)
+                await store.get_from_web(content, origin, (), 20.0, "me")
         with pytest.raises(AbsentEverywhere, match="own network"):
-            await store.get_from_web(content, [WebSource(f"{there}/w", False, "s")], 20.0, "me")
+            origin = Source(f"{there}/w", may_be_private=False)
+            await store.get_from_web(content, origin, (), 20.0, "me")
     assert {path for path, _ in served.asked} == {"/w", "/round"}
     assert len(served.asked) == 1 + 6
 
