@@ -139,7 +139,7 @@ class JobFileModel(BaseModel):
     attestation: Text = ""
     determinism: Text = ""
     env: dict[str, str | int | bool] | list[Text] = Field(default_factory=dict)
-    inputs: list[InputModel | Text] = Field(default_factory=list)
+    inputs: list[InputModel] = Field(default_factory=list)
     outputs: Text | None = None
     resources: ResourcesModel = ResourcesModel()
     max_duration: Quantity = "15m"
@@ -190,6 +190,9 @@ def parse_job(data: bytes, folder: Path) -> Job:
         raise UsageError(
             "job file: it must be a mapping with at least image, command and max_price"
         )
+    if isinstance(tree.get("inputs"), list):
+        # A source may stand alone, because it needs no mount.
+        tree["inputs"] = [{"source": item} if is_source(item) else item for item in tree["inputs"]]
     try:
         model = JobFileModel.model_validate(tree)
     except ValidationError as error:
@@ -247,14 +250,13 @@ def _job(model: JobFileModel, folder: Path) -> Job:
     resources = {
         key: value for key, value in model.resources.model_dump().items() if value is not None
     }
-    given = [InputModel(source=item) if isinstance(item, str) else item for item in model.inputs]
     return Job(
         image=_image(model.image, folder),
         build=None if model.build is None else folder / model.build,
         command=_command(model),
         name=model.name,
-        inputs=dict(_input(item, folder) for item in _distinct(given)),
-        input_sizes={_mount(item): item.size for item in given if item.size is not None},
+        inputs=dict(_input(item, folder) for item in _distinct(model.inputs)),
+        input_sizes={_mount(item): item.size for item in model.inputs if item.size is not None},
         env=_env(model.env),
         working_dir=model.working_dir,
         sandbox=model.sandbox,

@@ -21,8 +21,8 @@ LIST_BYTES_MAX = 64 << 20
 READ_BYTES_MAX = 512 << 20  # of all files without a hash together
 PARALLEL = 8
 GATED = (
-    "is private or gated, so it needs a token, and providers would read it in the job; tokens come "
-    "with rented machines. Download it and give its path"
+    "is private or gated: it needs a token, which comes with rented machines; download it, and "
+    "give its path"
 )
 
 

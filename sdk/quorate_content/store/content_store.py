@@ -313,7 +313,13 @@ class ContentStore:
         """
         stop = StopSignal(deadline_seconds)
         job = WebFetch(
-            self._files, content, origin, gateways, owner_of(owner), stop, self.fetched.add
+            self._files,
+            content,
+            owner_of(owner),
+            stop,
+            origin=origin,
+            gateways=gateways,
+            tally=self.fetched.add,
         )
         lock, entry = await self._ensure(content.root, job.run, stop)
         return Lease(Stat(content.root, entry.size), self._files.place(content.root), lock)

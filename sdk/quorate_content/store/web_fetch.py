@@ -148,10 +148,10 @@ class WebFetch:
         self,
         files: StoreFiles,
         content: WebContent,
-        origin: Source,
-        gateways: Sequence[Source],
         owner: Owner,
         stop: StopSignal,
+        origin: Source,
+        gateways: Sequence[Source],
         tally: Tally,
     ) -> None:
         self._files, self._content = files, content

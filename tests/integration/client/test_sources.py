@@ -110,7 +110,7 @@ async def test_parts_and_revisions_of_a_repository(tmp_path: Path) -> None:
                 await client.packed({"/inputs/m": source})
             assert "inputs./inputs/m" in str(error.value)
         hub.gated.add("org/data")
-        with pytest.raises(UsageError, match="gated, so it needs a token.*rented machines"):
+        with pytest.raises(UsageError, match="gated: it needs a token.*rented machines"):
             await Client(tmp_path, url).packed({"/inputs/m": "hf://datasets/org/data@v1.0"})
 
 
@@ -214,7 +214,7 @@ inputs:
         "/inputs/set": "s3://data/set/",
     }
     for entry, said in (
-        ("- ./file", "inputs.source.*write hf://"),
+        ("- {source: ./file}", "inputs.source.*write hf://"),
         ("- {source: 's3://data/a', cid: x, mount: /inputs/a}", "exactly one of"),
         ("- {path: a, mount: /inputs/a, sha256: x}", "sha256 is the hash of an https source"),
         ("- {source: 's3://data/a', size: 1GB}", "leave size out"),
