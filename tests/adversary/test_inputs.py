@@ -14,6 +14,7 @@ from quorate_coordinator.api.input_search import InputSearch
 from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.base.request_limits import MAINNET_BOUNDS
 from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import Ended
 from quorate_coordinator.storage.staging import owner_name
 from quorate_node.core.phases import Fetching, Lapsed
 from quorate_node.core.provider_core import ProviderCore
@@ -247,6 +248,16 @@ def test_a_client_that_takes_its_source_away_pays_the_first_execution(attack) ->
         now="the client pays it",
         cost=f"{charged / 10**6:.6f} USD",
     )
+
+
+def test_a_client_is_told_that_its_source_may_have_changed() -> None:
+    market = UnfetchedMarket(*[Party(number) for number in range(4)])
+    inputs = (Input(ABSENT, "/inputs/data", 1 << 20, "https://a.example/data"),)
+    job_id = market.order(0, 1, inputs=inputs, accept_unverified=True)
+    for _ in range(8):
+        market.beat()
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Ended) and "has changed: order again" in phase.reason
 
 
 class Selective(UnfetchedMarket):

@@ -34,6 +34,7 @@ from quorate.programs.result_differences import distance_checks, fetch_execution
 from quorate.sources.resolution import Endpoints, SourceResolver
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.ports import Clock
@@ -174,7 +175,10 @@ class Market:
             self._uploader = Uploader(api, self._clock.now)
             home = self._profile.home
             preparation = JobPreparation(home, session, self._notice, self._stack)
-            sources = SourceResolver(home, self._endpoints, preparation.folder, self._notice)
+            is_devnet = self.info.limits == DEVNET.name
+            sources = SourceResolver(
+                home, self._endpoints, preparation.folder, self._notice, is_devnet
+            )
             self._packing = JobPacking(api, session, preparation, sources)
             return self
         except BaseException:

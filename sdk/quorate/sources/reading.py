@@ -66,8 +66,10 @@ class Found:
 class SourceReader:
     """Requests of one resolution, until `stop`. `hashes` remembers what was read."""
 
-    def __init__(self, hashes: HashFile, notice: Callable[[str], None]) -> None:
-        self._hashes, self._notice = hashes, notice
+    def __init__(
+        self, hashes: HashFile, notice: Callable[[str], None], may_be_private: bool
+    ) -> None:
+        self._hashes, self._notice, self._may_be_private = hashes, notice, may_be_private
         self.stop = StopSignal(DEADLINE_SECONDS)
 
     def read(self, url: str, bytes_max: int) -> bytes:
@@ -139,7 +141,8 @@ class SourceReader:
         self, url: str, headers: Mapping[str, str], method: str = "GET"
     ) -> Iterator[http.client.HTTPResponse]:
         """Asks again if the server is busy, when it says."""
-        asked = CheckedHttp(f"{url}", "", True, self.stop, STALL_SECONDS)
+        remedy = "providers reach public addresses only; give a local path"
+        asked = CheckedHttp(url, remedy, self._may_be_private, self.stop, STALL_SECONDS)
         sent = {"Accept": "*/*", "Accept-Encoding": "identity", **headers}
         for tries_left in reversed(range(TRIES)):
             with ExitStack() as stack:

@@ -38,7 +38,7 @@ class Endpoints:
 
 class SourceResolver:
     """Resolves sources for one Market. Hashes are remembered in `home`, documents of folders are
-    written below `staging()`.
+    written below `staging()`. `may_be_private`: providers reach private addresses too, on a devnet.
     """
 
     def __init__(
@@ -47,9 +47,11 @@ class SourceResolver:
         endpoints: Endpoints,
         staging: Callable[[], Path],
         notice: Callable[[str], None],
+        may_be_private: bool,
     ) -> None:
         self._hashes = HashFile(home / "source-hashes.json")
         self._endpoints, self._staging, self._notice = endpoints, staging, notice
+        self._may_be_private = may_be_private
         self._known: dict[tuple[str, str], tuple[float, FoundSource]] = {}
 
     async def resolve(self, job: Job) -> dict[str, SourcedInput]:
@@ -61,7 +63,7 @@ class SourceResolver:
         found = {}
         for mount, value in job.inputs.items():
             if is_source(value):
-                reader = SourceReader(self._hashes, self._notice)
+                reader = SourceReader(self._hashes, self._notice, self._may_be_private)
                 with ThreadPoolExecutor(1) as thread:
                     found[mount] = await in_thread(
                         thread,

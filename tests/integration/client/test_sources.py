@@ -34,11 +34,11 @@ def job_with(inputs: Mapping[str, str | Path], **changes: Any) -> Job:
 class Client:
     """What a Market does with the sources of a job."""
 
-    def __init__(self, home: Path, hub: str = "", s3: str = "") -> None:
+    def __init__(self, home: Path, hub: str = "", s3: str = "", devnet: bool = True) -> None:
         (home / "staging").mkdir(exist_ok=True)
         self.notices: list[str] = []
         self.resolver = SourceResolver(
-            home, Endpoints(hub, s3), lambda: home / "staging", self.notices.append
+            home, Endpoints(hub, s3), lambda: home / "staging", self.notices.append, devnet
         )
 
     async def packed(self, inputs: Mapping[str, str | Path], **changes: Any) -> PackedJob:
@@ -145,6 +145,8 @@ async def test_a_file_is_hashed_once_or_never(tmp_path: Path) -> None:
         served.etag, served.asked = "", []
         packed = await Client(tmp_path).packed({"/inputs/x": f"{url}/f/x#sha256={digest}"})
         assert packed.spec.inputs[0].source == f"{url}/f/x" and len(served.asked) == 1
+        with pytest.raises(UsageError, match="own network; providers reach public addresses only"):
+            await Client(tmp_path, devnet=False).packed(given)
         with pytest.raises(UsageError, match="status 404"):
             await Client(tmp_path).packed({"/inputs/x": f"{url}/f/y"})
 
