@@ -29,6 +29,7 @@ from quorate.client.base.profile import Profile
 from quorate.client.base.session import Notice, ignore_notice
 from quorate.job.job import Job
 from quorate.programs import functions as asynchronous_functions
+from quorate.sources.resolution import Endpoints
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.units import Hash32
@@ -198,12 +199,19 @@ class Market:
         clock: Clock | None = None,
         notice: Notice = ignore_notice,
         is_reading: bool = False,
+        endpoints: Endpoints | None = None,
     ) -> None:
         """Takes the same arguments as the async version. `notice` is called in the loop's
         thread.
         """
         self._wrapped = asynchronous.Market(
-            profile, client=client, url=url, clock=clock, notice=notice, is_reading=is_reading
+            profile,
+            client=client,
+            url=url,
+            clock=clock,
+            notice=notice,
+            is_reading=is_reading,
+            endpoints=endpoints,
         )
         self._opened: AbstractAsyncContextManager[asynchronous.Market] = self._wrapped
 

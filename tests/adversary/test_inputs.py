@@ -14,6 +14,7 @@ from quorate_coordinator.api.input_search import InputSearch
 from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.base.request_limits import MAINNET_BOUNDS
 from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import Ended
 from quorate_coordinator.storage.staging import owner_name
 from quorate_node.core.phases import Fetching, Lapsed
 from quorate_node.core.provider_core import ProviderCore
@@ -30,6 +31,7 @@ from quorate_protocol.units import (
     Amount,
     BlockNumber,
     DeclineReason,
+    Outcome,
     Seconds,
     UnixSeconds,
 )
@@ -213,6 +215,93 @@ def test_a_client_whose_inputs_nobody_has_gets_one_execution_at_a_time(attack) -
         now=f"{market.most} execution at a time, after {before}",
         cost="one account",
     )
+
+
+class TakenAway(UnfetchedMarket):
+    """A market in which a source is gone once one provider has read it."""
+
+    has_run = False
+
+    def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
+        if self.has_run:
+            super()._run(party, assignment, spec)
+        else:
+            self.has_run = True
+            Market._run(self, party, assignment, spec)
+
+
+@pytest.mark.rule("4.86", "5.110")
+def test_a_client_that_takes_its_source_away_pays_the_first_execution(attack) -> None:  # type: ignore[no-untyped-def]
+    market = TakenAway(*[Party(number) for number in range(4)])
+    inputs = (Input(ABSENT, "/inputs/data", 1 << 20, "https://a.example/data"),)
+    with pytest.raises(Refused, match="order.acceptUnverified") as caught:
+        market.order(0, 1, inputs=inputs)
+    assert caught.value.code is Code.UNSUPPORTED and not market.core.state.jobs
+    TakenAway.ran_ms = 5_000
+    job_id = market.order(0, 2, inputs=inputs, accept_unverified=True)
+    market.until_decided(job_id, seconds=60)
+    verdict, charged = market.verdict(job_id), market.client().charged
+    assert verdict.outcome is Outcome.CANNOT_VERIFY and charged > 0
+    attack(
+        name="a client that takes its source away after the first execution",
+        before="the audit fund pays it",
+        now="the client pays it",
+        cost=f"{charged / 10**6:.6f} USD",
+    )
+
+
+def test_a_client_is_told_that_its_source_may_have_changed() -> None:
+    market = UnfetchedMarket(*[Party(number) for number in range(4)])
+    inputs = (Input(ABSENT, "/inputs/data", 1 << 20, "https://a.example/data"),)
+    job_id = market.order(0, 1, inputs=inputs, accept_unverified=True)
+    for _ in range(8):
+        market.beat()
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Ended) and "has changed: order again" in phase.reason
+
+
+class Selective(UnfetchedMarket):
+    """A source that serves all but two owners."""
+
+    def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
+        if party.number in (0, 1):
+            super()._run(party, assignment, spec)
+        else:
+            Market._run(self, party, assignment, spec)
+
+
+@pytest.mark.rule("4.87")
+@pytest.mark.parametrize("source", ["", "https://a.example/data"])
+def test_a_source_that_shuns_owners_costs_them_nothing(source: str, attack) -> None:  # type: ignore[no-untyped-def]
+    market = Selective(*[Party(number) for number in range(6)])
+    inputs = (Input(ABSENT, "/inputs/data", 1 << 20, source),)
+    for number in range(12):
+        job_id = market.order(0, number, inputs=inputs, accept_unverified=True)
+        market.until_decided(job_id, seconds=60)
+    shunned = [owner for owner, item in market.parties.items() if item.number in (0, 1)]
+    trusts = [market.core.state.trust.get(owner) for owner in shunned]
+    assert any(found.answers for found in trusts if found is not None) is not bool(source)
+    if source:
+        attack(
+            name="a client whose source serves all owners but two",
+            before="2.5 % of rank for each job that they could not fetch",
+            now="nothing",
+            cost="the jobs",
+        )
+
+
+@pytest.mark.rule("4.83")
+async def test_the_coordinator_looks_for_nothing_that_comes_from_a_source(tmp_path: Path) -> None:
+    async with stand(tmp_path / "staging") as (market, staging):
+        client = market.clients[0].address
+        await staging.uploads.put(b"image", owner_name(client))
+        spec = replace(a_spec("x"), image=str(raw_cid(b"image")), image_bytes=5)
+        search = InputSearch(staging, (), is_devnet=True)
+        found = Input(ABSENT, "/inputs/data", 1 << 40, "https://a.example/data")
+        assert not await search.check(replace(spec, inputs=(found,)), client)
+        folder = replace(found, source="https://a.example/folder/")
+        with pytest.raises(Refused, match="order.inputs"):
+            await search.check(replace(spec, inputs=(folder,)), client)
 
 
 ACCOUNTS = 10

@@ -7,15 +7,17 @@ As in `guided_targets`, each function returns, or raises what a stranger must no
 import hashlib
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
 from fuzz.guided_outer import Answer, Session, scratch_folder
 from quorate.base.errors import UnavailableError, from_answer
 from quorate.client.base.coordinator_api import ServerEvent, _tree, _view, server_events
-from quorate_content.images.image_names import PinnedImage, parse_pinned
+from quorate_content.images.image_names import parse_pinned
 from quorate_content.images.registry_http import RegistryHttp, TransferRate
+from quorate_content.store.checked_http import CheckedHttp
 from quorate_content.store.threads import StopSignal
 from quorate_node.executors.docker.registry_image import fetch_archive
 from quorate_node.executors.sandbox.supervised_program import PIDS_MAX, status_number
@@ -125,23 +127,19 @@ def event_seeds() -> list[bytes]:
     return [b"\xff" + line * 2, b"\x05" + line, b'\0{"code":"busy","detail":"x"}']
 
 
-class _Offline(RegistryHttp):
-    """A registry whose every connection gives the next answer; it needs no network."""
+@dataclass(frozen=True, slots=True)
+class _Offline(CheckedHttp):
+    """Requests of which each gives the next answer; they need no network."""
 
-    def __init__(self, image: PinnedImage, answers: list[bytes]) -> None:
-        super().__init__(image.host, image.path, False, StopSignal(60.0), TransferRate())
-        self._answers, self._open = iter(answers), list[socket.socket]()
+    answers: Iterator[bytes]
+    links: list[socket.socket]
 
     def _connected(self, place: SplitResult) -> socket.socket:
         ours, theirs = socket.socketpair()
-        self._open.append(theirs)
-        theirs.sendall(next(self._answers, b""))
+        self.links.append(theirs)
+        theirs.sendall(next(self.answers, b""))
         theirs.shutdown(socket.SHUT_WR)
         return ours
-
-    def end(self) -> None:
-        for link in self._open:
-            link.close()
 
 
 def fuzz_image_registry(data: bytes) -> None:
@@ -163,7 +161,9 @@ def fuzz_image_registry(data: bytes) -> None:
         image = parse_pinned(f"{name.decode('latin-1')}@{digest}")
     except Refused:
         return
-    registry = _Offline(image, answers)
+    stop, links = StopSignal(60.0), list[socket.socket]()
+    registry = RegistryHttp(image.host, image.path, False, stop, TransferRate())
+    registry._http = _Offline("image", "", False, stop, 30.0, iter(answers), links)
     with scratch_folder() as path:
         try:
             made = fetch_archive(image, registry, path / "images", IMAGE_BYTES, frozenset())
@@ -171,7 +171,8 @@ def fuzz_image_registry(data: bytes) -> None:
         except (Refused, Unavailable):
             pass  # the answer
         finally:
-            registry.end()
+            for link in links:
+                link.close()
         files = [file for file in path.rglob("*") if not file.is_dir()]
         assert sum(file.stat().st_size for file in files) <= 2 * IMAGE_BYTES
         assert all(

@@ -143,8 +143,7 @@ def _has_image(image: PinnedImage, may_be_private: bool, stop: StopSignal) -> bo
 
 
 def _named(spec: JobSpec) -> list[tuple[str, Cid]]:
-    image = [("image", parse(spec.image))] if is_image_cid(spec.image) else []
-    return image + [("inputs", parse(item.cid)) for item in spec.inputs]
+    return [("image" if cid == spec.image else "inputs", parse(cid)) for cid in spec.kept()]
 
 
 def _not_there(field: str, cid: Cid) -> Refused:

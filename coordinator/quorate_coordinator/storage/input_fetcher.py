@@ -17,7 +17,6 @@ from quorate_coordinator.core.model.entities import Job
 from quorate_coordinator.core.model.events import ContentTaken
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.storage.staging import Staging
-from quorate_protocol.messages.job_spec import is_image_cid
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
@@ -81,12 +80,9 @@ def due(attempts: list[Attempt], running: list[Attempt], now: float) -> list[Att
 
 def wanted_by(job: Job) -> tuple[WantedInput, ...]:
     spec, client = job.submission.spec, job.order.client
-    named = {item.cid: item.size_bytes for item in spec.inputs}
-    if is_image_cid(spec.image):
-        named[spec.image] = spec.image_bytes
     return tuple(
         WantedInput(job.id, parse(cid), size, client, job.waits_until, spec.gateways)
-        for cid, size in sorted(named.items())
+        for cid, size in sorted(spec.kept().items())
     )
 
 

@@ -32,7 +32,6 @@ from quorate_coordinator.core.model.lease import Accepted, Closed, Committed, Le
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_protocol.codec.cids import cid_parts
-from quorate_protocol.messages.job_spec import is_image_cid
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32
@@ -101,11 +100,7 @@ class InUse:
 
 
 def named_by(job: Job) -> tuple[Hash32, ...]:
-    spec = job.submission.spec
-    cids = {item.cid for item in spec.inputs} | (
-        {spec.image} if is_image_cid(spec.image) else set()
-    )
-    return tuple(cid_parts(cid)[1] for cid in sorted(cids))
+    return tuple(cid_parts(cid)[1] for cid in sorted(job.submission.spec.kept()))
 
 
 class Staging:

@@ -8,7 +8,7 @@ until the ciphertext is in the store.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,13 +16,17 @@ from msgspec import Struct
 from quorate_content.dag.cid import Cid, from_digest, parse
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
+from quorate_content.store.fetch_order import Source, host_name
+from quorate_content.store.web_fetch import WebContent, WebFile, folder_of, one_file
 from quorate_content.transfer.sealed import seal_directory
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.market.content_sources import JobSources, OwnerGateways
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DAY, SPEC_BYTES_MAX
 from quorate_protocol.messages.classes import Host
-from quorate_protocol.messages.job_spec import JobSpec, decode, is_image_cid
+from quorate_protocol.messages.input_sources import decode as decode_folder
+from quorate_protocol.messages.input_sources import is_folder
+from quorate_protocol.messages.job_spec import Input, JobSpec, decode, is_image_cid
 from quorate_protocol.messages.ports import Clock, Executor, Exit, Mount, Task
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32
@@ -82,10 +86,14 @@ class JobRunner:
         limit = self._clock.now() + deadline_seconds
         named = sources.with_gateways(spec.gateways)
         ordered = await self._gateways.in_order(named, self._clock)
-        for cid, size in _needed(spec):
+        for cid, size in spec.kept().items():
             left = max(0.1, limit - self._clock.now())
-            async with await self.store.get(cid, ordered, size, left, _owner(lease_id)):
-                await self.store.pin(cid, _owner(lease_id))
+            async with await self.store.get(parse(cid), ordered, size, left, _owner(lease_id)):
+                await self.store.pin(parse(cid), _owner(lease_id))
+        for item in spec.inputs:
+            if item.source:
+                left = max(0.1, limit - self._clock.now())
+                await self._fetch_from_source(lease_id, item, named, ordered, left)
         if not is_image_cid(spec.image):
             await self.executor.fetch_image(
                 lease_id,
@@ -93,6 +101,40 @@ class JobRunner:
                 max(0.1, limit - self._clock.now()),
                 needs_gpu=spec.resources.gpu is not None,
             )
+
+    async def _fetch_from_source(
+        self,
+        lease_id: str,
+        item: Input,
+        named: JobSources,
+        others: Sequence[Source],
+        deadline_seconds: float,
+    ) -> None:
+        """A file goes into the store under its own CID, a folder under that of its tree."""
+        content, owner = await self._content_of(item), _owner(lease_id)
+        if content.size > item.size_bytes:
+            raise Refused(
+                Code.OVERSIZE,
+                f"inputs: {item.source} lists {content.size} bytes, and {item.size_bytes} are "
+                "declared",
+            )
+        origin = Source(
+            item.source, may_be_private=named.may_be_private, name=host_name("source", item.source)
+        )
+        async with await self.store.get_from_web(content, origin, others, deadline_seconds, owner):
+            await self.store.pin(content.root, owner)
+
+    async def _content_of(self, item: Input) -> WebContent:
+        """Which files a source has, by the spec or by the folder's document, which is stored."""
+        if not is_folder(item.source):
+            return one_file(parse(item.cid), item.size_bytes)
+        async with await self.store.lease(parse(item.cid)) as lease:
+            folder = decode_folder(await asyncio.to_thread(lease.path.read_bytes))
+        files = [
+            WebFile(tuple(file.path.encode().split(b"/")), parse(file.cid), file.size_bytes)
+            for file in folder.files
+        ]
+        return await asyncio.to_thread(folder_of, files)
 
     async def start(
         self, lease_id: str, spec: JobSpec, pool: Hash32, gpus: tuple[str, ...] = ()
@@ -206,7 +248,10 @@ class JobRunner:
         image: Path | str = (
             await self._path(parse(spec.image)) if is_image_cid(spec.image) else spec.image
         )
-        mounts = [Mount(await self._path(parse(item.cid)), item.mount) for item in spec.inputs]
+        mounts = []
+        for item in spec.inputs:
+            cid = (await self._content_of(item)).root if item.source else parse(item.cid)
+            mounts.append(Mount(await self._path(cid), item.mount))
         # The pool's variables override all others: they are part of the determinism class
         # that the Commit names.
         env, profile = spec.environment(host.environment()), spec.profile()
@@ -233,11 +278,6 @@ class JobRunner:
         # The lease's pin keeps the content in place after this returns.
         async with await self.store.lease(cid) as lease:
             return lease.path
-
-
-def _needed(spec: JobSpec) -> list[tuple[Cid, int]]:
-    image = [(parse(spec.image), spec.image_bytes)] if is_image_cid(spec.image) else []
-    return image + [(parse(item.cid), item.size_bytes) for item in spec.inputs]
 
 
 def _owner(lease_id: str) -> str:

@@ -122,6 +122,10 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
                 "spec": rendering.spec_json(plan.packed.spec),
                 "specCid": plan.packed.spec.cid(),
                 "uploadBytes": plan.upload_bytes,
+                "sources": [
+                    {"source": item.label, "bytes": item.size_bytes, "pinned": item.pinned}
+                    for item in plan.packed.sources
+                ],
                 "notStored": [
                     {"field": item.field, "cid": item.cid} for item in plan.packed.not_stored
                 ],

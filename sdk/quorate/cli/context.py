@@ -114,8 +114,9 @@ class Context:
     def market(self) -> "Market":
         """Returns a Market of the profile that signs. Its notices go to standard error."""
         from quorate.client.market import Market
+        from quorate.sources.resolution import Endpoints
 
-        return Market(self.profile(), notice=note)
+        return Market(self.profile(), notice=note, endpoints=Endpoints.of(self.environment))
 
     def reading_market(self) -> "Market":
         """Returns a Market that never asks for a passphrase."""

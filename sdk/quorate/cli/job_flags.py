@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from quorate.base.errors import UsageError
 from quorate.job.job import IPFS_GATEWAY, Job
+from quorate.job.source_names import default_mount, is_source
 from quorate_protocol.messages.order_terms import NAME_DEFAULT
 from quorate_runtime.process.settings_flags import Option
 
@@ -74,8 +75,15 @@ class JobFlags(Struct, frozen=True):
     ] = 0
     inputs: Annotated[
         list[str] | None,
-        Option("NAME=PATH or NAME=CID; mounted at /inputs/NAME. Repeatable.", "--input -i"),
+        Option(
+            "NAME=PATH, NAME=CID, or a source with or without NAME=: hf://org/model[@revision], "
+            "https://host/file, s3://bucket/key; mounted at /inputs/NAME. Repeatable.",
+            "--input -i",
+        ),
     ] = None
+    s3_endpoint: Annotated[
+        str, Option("S3-compatible store of s3:// inputs; default: AWS_ENDPOINT_URL, or Amazon's.")
+    ] = ""
     env: Annotated[list[str] | None, Option("NAME=value.", "--env -e")] = None
     name: Annotated[str, Option("Name of the run.")] = NAME_DEFAULT
     verify: Annotated[str, Option("Verification tier: lean, standard, strict or critical.")] = (
@@ -166,6 +174,7 @@ def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job
         determinism=flags.determinism,
         source="ipfs" if flags.ipfs else "",
         ipfs_gateway=flags.ipfs_gateway,
+        s3_endpoint=flags.s3_endpoint,
         gateways=tuple(flags.gateway or ()),
         public=flags.public,
     )
@@ -188,14 +197,18 @@ def parse_inputs(pairs: list[str]) -> dict[str, str | Path]:
     """Parses the values of --input. UsageError names the one that is wrong."""
     found: dict[str, str | Path] = {}
     for item in pairs:
-        name, value = parse_pair(item, "--input")
+        if is_source(item):
+            name, value = default_mount(item, "--input"), item
+        else:
+            name, value = parse_pair(item, "--input")
         mount = name if name.startswith("/") else f"/inputs/{name}"
         if mount in found:
             raise UsageError(f"--input: {mount} is given twice")
         if not value:  # an empty path would mean the current folder, and all of it would be sent
             raise UsageError(f"--input: {item[:80]!r} has no value; write NAME=PATH or NAME=CID")
         path = Path(value).expanduser()
-        found[mount] = path if path.exists() or "/" in value else value
+        is_path = not is_source(value) and (path.exists() or "/" in value)
+        found[mount] = path if is_path else value
     return found
 
 

@@ -18,9 +18,10 @@ from quorate.cli.sweep_runs import plan_first, run_array
 from quorate.client.market import Market, Plan
 from quorate.client.run import Run
 from quorate.images.image_python import ImagePython
-from quorate.job.job import Job
+from quorate.job.job import ANY_IMAGE, Job
 from quorate.job.jobfile import load_job
 from quorate.job.packing import PackedJob, is_path, pack
+from quorate.job.source_names import is_source
 from quorate.job.sweep import element_job, elements
 from quorate.programs.entrypoint import with_archives_entrypoint
 from quorate.programs.preparation import Preparer
@@ -172,7 +173,11 @@ def pack_without_network(job: Job) -> tuple[PackedJob, bool]:
         )
     if job.requirements:
         note("requirements: submitting resolves them; only then the spec has a CID")
-    is_open = job.build is not None or tagged is not None or bool(job.requirements)
+    sources = [mount for mount, value in job.inputs.items() if is_source(value)]
+    for mount in sources:
+        note(f"inputs.{mount}: submitting asks the source; only then the spec has a CID")
+    job = replace(job, inputs={**job.inputs, **dict.fromkeys(sources, ANY_IMAGE)})
+    is_open = job.build is not None or tagged is not None or bool(job.requirements or sources)
     if job.build is not None or tagged is not None:
         job = replace(job, build=None, image=f"{tagged.name if tagged else 'built'}@{_NO_DIGEST}")
     job = with_archives_entrypoint(job)

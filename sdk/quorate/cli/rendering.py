@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.cli.terminal_text import one_line
 from quorate.client.base.result import Result, describe_exit
 from quorate.client.market import Plan
+from quorate.job.packing import PackedJob
 from quorate.job.pool import PoolRow
 from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate.trust.chain_standing import JudgedOffer
@@ -321,6 +322,7 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
             ),
         ],
         ["image", spec.image],
+        *_source_rows(packed),
         ["upload", f"{format_size(plan.upload_bytes)} of {format_size(packed.upload_bytes)}"],
         ["offers that fit", fits],
         ["owners in the pool", str(view.owners)],
@@ -332,6 +334,17 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
         ["worst case", worst],
         ["you pay ahead", plan.lead.text(plan.reserved)],
         ["final", final],
+    ]
+
+
+def _source_rows(packed: PackedJob) -> list[list[str]]:
+    """What providers fetch themselves."""
+    return [
+        [
+            "source",
+            f"{item.label}: {format_size(item.size_bytes)}, {item.pinned}; providers fetch it",
+        ]
+        for item in packed.sources
     ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from quorate.base.errors import EvidenceError, ProfileError, UsageError
+from quorate.base.errors import EvidenceError, ProfileError, RefusedError, UsageError
 from quorate.client.background_settlement import BackgroundSettlement
 from quorate.client.base.client_ledger import Ledger, OrderRecord, SpendingTotals
 from quorate.client.base.profile import Profile
@@ -31,11 +31,15 @@ from quorate.job.quantities import Money
 from quorate.programs.job_packing import ArrayElement, JobPacking
 from quorate.programs.job_preparation import JobPreparation
 from quorate.programs.result_differences import distance_checks, fetch_executions
+from quorate.sources.resolution import Endpoints, SourceResolver
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import envelope
 from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.receipt import Check, Receipt
+from quorate_protocol.messages.signed import Ack
 from quorate_protocol.messages.views import (
     AccountView,
     InfoView,
@@ -44,7 +48,8 @@ from quorate_protocol.messages.views import (
     PlanView,
     RunView,
 )
-from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Nonce, UnixSeconds
+from quorate_protocol.refusals import MEANINGS, Code
+from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Label, Nonce, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process.crash_points import crash_point
 
@@ -97,7 +102,7 @@ class Market:
     `profile` is an opened profile, or the path of a devnet.json, whose first client it is unless
     `client` names another. `url` overrides the profile's coordinator. `notice` is called with
     sentences for the user. With `is_reading` a locked profile stays locked: if the coordinator asks
-    who reads, ProfileError says how to sign.
+    who reads, ProfileError says how to sign. `endpoints` are those of hf:// and s3:// sources.
     """
 
     def __init__(
@@ -109,9 +114,10 @@ class Market:
         clock: Clock | None = None,
         notice: Notice = ignore_notice,
         is_reading: bool = False,
+        endpoints: Endpoints | None = None,
     ) -> None:
         self._profile = profile = profile_of(profile, client)
-        self._is_reading = is_reading
+        self._is_reading, self._endpoints = is_reading, endpoints or Endpoints()
         self._url = url or profile.coordinator_url
         self._clock = clock or SystemClock()
         self._notice = notice
@@ -167,8 +173,13 @@ class Market:
             await self._read_identity()
             self._background_settlement = BackgroundSettlement(self._client_session)
             self._uploader = Uploader(api, self._clock.now)
-            preparation = JobPreparation(self._profile.home, session, self._notice, self._stack)
-            self._packing = JobPacking(api, session, preparation)
+            home = self._profile.home
+            preparation = JobPreparation(home, session, self._notice, self._stack)
+            is_devnet = self.info.limits == DEVNET.name
+            sources = SourceResolver(
+                home, self._endpoints, preparation.folder, self._notice, is_devnet
+            )
+            self._packing = JobPacking(api, session, preparation, sources)
             return self
         except BaseException:
             await self._stack.aclose()
@@ -313,6 +324,8 @@ class Market:
         self, job: Job, packed: PackedJob, draft: OrderDraft, progress: Progress
     ) -> Run:
         self._background_settlement.vouchers.lead.check(draft.reserved)
+        if packed.sources and not job.accept_unverified:
+            await self._check_verified(job, packed)
         if job.escrow:
             from quorate.client.money.order_escrow import check_balance
 
@@ -329,7 +342,28 @@ class Market:
             session, settlement.vouchers, job, packed.spec, draft, nonce, self.info.chain_url
         )
         await self.attach()
-        return Run(session, settlement, job_id, job.name)
+        run = Run(session, settlement, job_id, job.name)
+        if packed.sources and not job.accept_unverified:
+            await self._stop_unverified(run)
+        return run
+
+    async def _check_verified(self, job: Job, packed: PackedJob) -> None:
+        """The order of a job with sources accepts the rule unverified (PROTOCOL 4.86), and its user
+        did not. Raises RefusedError if the coordinator would choose it.
+        """
+        view = (await self._plan(job, packed)).view
+        if view.refusal or view.rule is Label.UNVERIFIED:
+            code = Code(view.refusal) if view.refusal in set(Code) else Code.TOO_FEW_OWNERS
+            raise RefusedError(code.value, MEANINGS[code].sentence, view.nearest)
+
+    async def _stop_unverified(self, run: Run) -> None:
+        ack = self.entry(run.job_id).ack
+        if ack is None or envelope.decode(ack, Ack).message.rule is not Label.UNVERIFIED:
+            return
+        await run.stop()
+        code = Code.TOO_FEW_OWNERS
+        detail = f"run {run.id[:14]} was stopped: too few owners are left to verify it"
+        raise RefusedError(code.value, MEANINGS[code].sentence, detail)
 
     async def run(self, name: str | bytes) -> Run:
         """Returns a run of this profile by job id (bytes, 0x-hex, or a prefix of at least four

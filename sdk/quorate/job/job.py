@@ -20,6 +20,7 @@ from quorate.job.quantities import (
     parse_size,
     parse_tolerance,
 )
+from quorate.job.source_names import hub_variables, is_source, parse_source
 from quorate.job.sweep import check_sweep
 from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import EXECUTIONS_MAX, EXECUTIONS_VERIFIED
@@ -123,7 +124,12 @@ class Job:
     requirements: a requirements file, or requirement lines in a list. pip resolves them here to
     wheels for the image's Python. python: that Python, such as "3.12", if the image does not say.
 
-    inputs: mount below /inputs -> local path or CID. `input_sizes` bounds inputs given by CID.
+    inputs: mount below /inputs -> local path, CID, or source: hf://org/model[@revision],
+    https://host/file[#sha256=...], s3://bucket/key. Providers fetch a source themselves. A hub's
+    repository below /inputs/hf is laid out so that `from_pretrained("org/model")` finds it.
+    `input_sizes` bounds inputs given by CID.
+
+    s3_endpoint: the S3-compatible store of s3:// sources, such as https://s3.example.
 
     resources: `gpu`, `min_compute_capability`, `min_cuda`, `cpu`, `memory`, `disk` (output),
     `shm_size`, or a `Resources`.
@@ -194,6 +200,7 @@ class Job:
     outputs: Path | None = None
     source: str = ""
     ipfs_gateway: str = IPFS_GATEWAY
+    s3_endpoint: str = ""
     gateways: Sequence[str] = ()
     public: bool = False
     file: str | Path | Sequence[str | Path] = ()
@@ -236,6 +243,7 @@ class Job:
                 "escrow: an order with an escrow of its own is paid when two owners agree; leave "
                 "accept_unverified out"
             )
+        self._check_sources()
         self._check_local_code()
         check_sweep(self.sweep, self.seeds, self.env)
         self._check_spec()
@@ -267,6 +275,25 @@ class Job:
             order_terms.validate(OrderTerms(self.name))
         except Refused as refused:
             raise UsageError(f"job: {refused.detail}") from refused
+
+    def _check_sources(self) -> None:
+        named = {mount: str(value) for mount, value in self.inputs.items() if is_source(value)}
+        for mount, value in named.items():
+            parse_source(value, f"inputs.{mount}")
+            if mount in self.input_sizes:
+                raise UsageError(f"inputs.{mount}: a source says its size itself; leave size out")
+        if self.s3_endpoint and not self.s3_endpoint.startswith(("http://", "https://")):
+            raise UsageError(f"s3_endpoint: {self.s3_endpoint[:64]!r}; write https://s3.example")
+        if named and self.escrow:
+            raise UsageError(
+                "escrow: an order with an escrow of its own takes no input from a source "
+                f"({next(iter(named.values()))[:80]}); give a local path, or leave escrow out"
+            )
+        if named and self.source:
+            raise UsageError(
+                "source: with ipfs nothing is uploaded, and the list of a source's files is; "
+                "leave source out, and name gateways instead"
+            )
 
     def _check_local_code(self) -> None:
         if (self.build is None) == (self.image == ""):
@@ -379,7 +406,8 @@ class Job:
 
     def variables(self) -> tuple[EnvVar, ...]:
         """Returns the environment sorted by name, as the spec requires."""
-        return tuple(EnvVar(name, value) for name, value in sorted(self.env.items()))
+        given = {**hub_variables(self.inputs), **self.env}
+        return tuple(EnvVar(name, value) for name, value in sorted(given.items()))
 
     def limits(self) -> Resources:
         """Returns the resources of one execution."""

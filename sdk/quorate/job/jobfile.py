@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from quorate.base.errors import UsageError
 from quorate.job.job import IPFS_GATEWAY, Job
+from quorate.job.source_names import default_mount, is_source
 from quorate.job.yaml_reader import load_yaml
 
 # Explains an unknown key of a job file: its translation, "not offered yet", or the nearest known
@@ -97,7 +98,7 @@ class ResourcesModel(BaseModel):
 
 
 class InputModel(BaseModel):
-    """One entry of `inputs:`, with exactly one of cid and path."""
+    """One entry of `inputs:`, with exactly one of cid, path and source."""
 
     model_config = _STRICT
     mount: Text | None = None
@@ -105,6 +106,8 @@ class InputModel(BaseModel):
     # An empty path would mean the job file's whole folder.
     path: Text | None = Field(default=None, min_length=1)
     size: Quantity | None = None
+    source: Text | None = Field(default=None, min_length=1)
+    sha256: Text | None = None
 
 
 class VerifyModel(BaseModel):
@@ -146,6 +149,7 @@ class JobFileModel(BaseModel):
     verify: VerifyModel = VerifyModel()
     source: Text = ""
     ipfs_gateway: Text = IPFS_GATEWAY
+    s3_endpoint: Text = ""
     gateways: list[Text] = Field(default_factory=list)
     escrow: bool = False
     public: bool = False
@@ -186,6 +190,9 @@ def parse_job(data: bytes, folder: Path) -> Job:
         raise UsageError(
             "job file: it must be a mapping with at least image, command and max_price"
         )
+    if isinstance(tree.get("inputs"), list):
+        # A source may stand alone, because it needs no mount.
+        tree["inputs"] = [{"source": item} if is_source(item) else item for item in tree["inputs"]]
     try:
         model = JobFileModel.model_validate(tree)
     except ValidationError as error:
@@ -271,6 +278,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         outputs=folder / model.outputs if model.outputs else None,
         source=model.source,
         ipfs_gateway=model.ipfs_gateway,
+        s3_endpoint=model.s3_endpoint,
         gateways=tuple(model.gateways),
         escrow=model.escrow,
         public=model.public,
@@ -319,9 +327,20 @@ def _image(text: str, folder: Path) -> str | Path:
 def _mount(item: InputModel) -> str:
     if item.mount:
         return item.mount
+    if item.source is not None:
+        return default_mount(_source(item.source), "inputs.source")
     if item.path is None:
         raise UsageError("inputs.mount: give the mount, such as /inputs/scene.json")
     return f"/inputs/{Path(item.path).name}"
+
+
+def _source(text: str) -> str:
+    if not is_source(text):
+        raise UsageError(
+            f"inputs.source: {text[:80]!r}; write hf://org/model, https://host/file or "
+            "s3://bucket/key, and a local file as {path: ./name}"
+        )
+    return text
 
 
 def _distinct(items: list[InputModel]) -> list[InputModel]:
@@ -333,8 +352,14 @@ def _distinct(items: list[InputModel]) -> list[InputModel]:
 
 
 def _input(item: InputModel, folder: Path) -> tuple[str, str | Path]:
-    if (item.cid is None) == (item.path is None):
-        raise UsageError(f"inputs: {_mount(item)}: give exactly one of cid and path")
+    if [item.cid, item.path, item.source].count(None) != 2:
+        raise UsageError(f"inputs: {_mount(item)}: give exactly one of cid, path and source")
+    if item.sha256 is not None:
+        if item.source is None or not item.source.startswith("http"):
+            raise UsageError(f"inputs: {_mount(item)}: sha256 is the hash of an https source")
+        return _mount(item), f"{item.source}#sha256={item.sha256}"
+    if item.source is not None:
+        return _mount(item), _source(item.source)
     return _mount(item), item.cid if item.cid is not None else folder / str(item.path)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from quorate.base.errors import UsageError
 from quorate.job.job import Job
 from quorate.job.quantities import parse_size
+from quorate.job.source_names import is_source
 from quorate_content.dag.cid import typed_cid
 from quorate_content.dag.content_limits import Bounds
 from quorate_content.dag.disk_tree import build_path
@@ -60,14 +61,28 @@ class NamedCid:
 
 
 @dataclass(frozen=True, slots=True)
+class SourcedInput:
+    """What a source becomes. `uploads` are the small documents that describe it. `label`, `pinned`
+    and `size_bytes` are for people.
+    """
+
+    inputs: tuple[Input, ...]
+    uploads: tuple[Upload, ...]
+    label: str
+    pinned: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PackedJob:
     """A job's spec with nothing local left in it. `not_stored`: CIDs that the job names and the
-    coordinator's store lacks.
+    coordinator's store lacks. `sources`: what providers fetch from elsewhere.
     """
 
     spec: JobSpec
     uploads: tuple[Upload, ...]
     not_stored: tuple[NamedCid, ...] = ()
+    sources: tuple[SourcedInput, ...] = ()
 
     @property
     def upload_bytes(self) -> int:
@@ -79,7 +94,7 @@ def named_cids(job: Job) -> tuple[NamedCid, ...]:
     named = [
         NamedCid(f"inputs.{mount}", _named_input(mount, value))
         for mount, value in job.inputs.items()
-        if not is_path(value)
+        if not is_path(value) and not is_source(value)
     ]
     if isinstance(job.image, str) and not is_path(job.image):
         # A wrong image is reported before the store is asked for it.
@@ -94,15 +109,23 @@ def has_given_size(job: Job, cid: str) -> bool:
     return any(not is_path(value) and canonical_cid(str(value)) == cid for value in given)
 
 
-def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
-    """Returns the validated spec and what to upload. `sizes` maps CIDs to known sizes in bytes.
-    UsageError names the field.
+def pack(
+    job: Job, sizes: Mapping[str, int], found: Mapping[str, SourcedInput] | None = None
+) -> PackedJob:
+    """Returns the validated spec and what to upload. `sizes` maps CIDs to known sizes in bytes,
+    `found` mounts to what their sources hold. UsageError names the field.
     """
+    sources = found or {}
     uploads: dict[str, Upload] = {}
     image, image_bytes = _image(job, sizes, uploads)
-    inputs = tuple(
-        _input(job, mount, value, sizes, uploads) for mount, value in sorted(job.inputs.items())
-    )
+    inputs = [
+        _input(job, mount, value, sizes, uploads)
+        for mount, value in job.inputs.items()
+        if not is_source(value)
+    ]
+    for item in sources.values():
+        inputs += item.inputs
+        uploads |= {upload.cid: upload for upload in item.uploads}
     stray = sorted(job.input_sizes.keys() - job.inputs.keys())
     if stray:
         raise UsageError(f"input_sizes: {stray[0]} is not the mount of an input")
@@ -114,7 +137,7 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
         shell=job.shell(),
         env=job.variables(),
         working_dir=job.working_dir,
-        inputs=inputs,
+        inputs=tuple(sorted(inputs, key=lambda item: item.mount)),
         resources=job.limits(),
         max_duration=job.seconds(),
         compare=job.comparison(),
@@ -130,7 +153,8 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
     except Refused as refused:
         raise UsageError(f"job: {refused.detail}") from refused
     # With source: ipfs the content is in IPFS already, so nothing is sent.
-    return PackedJob(spec, () if job.source else tuple(uploads.values()))
+    sent = () if job.source else tuple(uploads.values())
+    return PackedJob(spec, sent, sources=tuple(sources.values()))
 
 
 def with_element(packed: PackedJob, job: Job) -> PackedJob:
@@ -148,6 +172,8 @@ def with_element(packed: PackedJob, job: Job) -> PackedJob:
 
 
 def is_path(value: str | Path) -> bool:
+    if is_source(value):
+        return False
     return isinstance(value, Path) or value.startswith((".", "/", "~")) or value.endswith(".tar")
 
 
@@ -239,6 +265,13 @@ def canonical_cid(text: str) -> str:
 
 
 def _measure(path: Path, field: str, uploads: dict[str, Upload]) -> Upload:
+    item = measured(path, field)
+    uploads[item.cid] = item
+    return item
+
+
+def measured(path: Path, field: str) -> Upload:
+    """Returns a local file or folder with its CID. UsageError names the field."""
     if not path.exists():
         raise UsageError(f"{field}: {path} does not exist")
     try:
@@ -246,12 +279,12 @@ def _measure(path: Path, field: str, uploads: dict[str, Upload]) -> Upload:
         item = _build(path.resolve()) if path.is_dir() else _build_file(*_identity(path))
     except Refused as refused:
         raise UsageError(f"{field}: {refused.detail}") from refused
-    uploads[item.cid] = item
     return item
 
 
 def _build(path: Path) -> Upload:
-    built, is_directory = build_path(path, V1_2025, None, None, Bounds()), path.is_dir()
+    built = build_path(path, V1_2025, None, None, Bounds(), follows_links=True)
+    is_directory = path.is_dir()
     return Upload(str(built.cid), path, built.tsize if is_directory else built.size, is_directory)
 
 

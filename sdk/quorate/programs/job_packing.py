@@ -20,6 +20,7 @@ from quorate.job.packing import (
 )
 from quorate.job.sweep import ELEMENTS_MAX, Element, element_job, elements
 from quorate.programs.job_preparation import JobPreparation
+from quorate.sources.resolution import SourceResolver
 from quorate_content.dag.cid import parse
 from quorate_content.images.image_config import json_object, parse_json, text_list
 from quorate_content.store.fetch_order import gateway_source
@@ -93,8 +94,15 @@ class ArrayElement:
 class JobPacking:
     """Packs jobs and the elements of job arrays."""
 
-    def __init__(self, api: "Api", session: "HttpSession", preparation: JobPreparation) -> None:
+    def __init__(
+        self,
+        api: "Api",
+        session: "HttpSession",
+        preparation: JobPreparation,
+        sources: SourceResolver,
+    ) -> None:
         self._api, self._session, self._preparation = api, session, preparation
+        self._sources = sources
 
     async def packed(self, job: Job) -> PackedJob:
         """Returns the job's spec and what must be uploaded for it.
@@ -149,7 +157,8 @@ class JobPacking:
                 absent.append(named)
             elif named.field == "image" and stat.size_bytes and not job.has_command:
                 await self._check_command(named.cid, stat.size_bytes)
-        packed = await asyncio.to_thread(pack, job, sizes)
+        found = await self._sources.resolve(job)
+        packed = await asyncio.to_thread(pack, job, sizes, found)
         sent = {item.cid for item in packed.uploads}
         not_stored = () if job.is_in_ipfs else (item for item in absent if item.cid not in sent)
         return replace(packed, not_stored=tuple(not_stored))

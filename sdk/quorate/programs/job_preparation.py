@@ -113,17 +113,18 @@ class JobPreparation:
         from quorate.images.engine_images import EngineImages
 
         if self._engine is None:
-            self._engine = EngineImages(self._session, self._notice, self._folder)
+            self._engine = EngineImages(self._session, self._notice, self.folder)
         return self._engine
 
     def _ready(self) -> "Preparer":
         from quorate.programs.preparation import Preparer
 
         if self._preparer is None:
-            self._preparer = Preparer(self._folder(), self._notice, self._python_of)
+            self._preparer = Preparer(self.folder(), self._notice, self._python_of)
         return self._preparer
 
-    def _folder(self) -> Path:
+    def folder(self) -> Path:
+        """Returns the folder for what is made for uploads."""
         if self._staging is None:
             _delete_stale(self._home)
             made = TemporaryDirectory(dir=self._home, prefix=STAGING)

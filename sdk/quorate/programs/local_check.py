@@ -162,6 +162,12 @@ def _empty(output: Path) -> None:
 def _task(lease: str, packed: PackedJob, home: Path, is_second: bool) -> Task:
     """Returns the task, with copies of its inputs as a provider's store holds them."""
     spec, home = packed.spec, home.resolve()
+    for item in spec.inputs:
+        if item.source:
+            raise UsageError(
+                f"inputs: {item.mount} comes from {item.source}; to check here, download it and "
+                "give its path, or add --on-market"
+            )
     (home / "inputs").mkdir(parents=True)
     inputs = list(enumerate(spec.inputs))
     places = {
@@ -204,7 +210,8 @@ def _local(packed: PackedJob, cid: str, field: str) -> Path:
 def _copy(packed: PackedJob, cid: str, field: str, target: Path) -> Path:
     """Copies an input with the modes that it has in a provider's store."""
     source = _local(packed, cid, field)
-    built = build_path(source, V1_2025, None, TreeWriter(target, Bounds()), Bounds())
+    writer = TreeWriter(target, Bounds())
+    built = build_path(source, V1_2025, None, writer, Bounds(), follows_links=True)
     if built.cid != typed_cid(cid):
         raise UnavailableError(f"{field}: {source} has changed since the check began; try again")
     if target.is_dir():

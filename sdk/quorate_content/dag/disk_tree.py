@@ -114,6 +114,16 @@ class TreeWriter:
             self._written += len(data)
             self.progress(self._written)
 
+    def left_over(self, size: int, buffer: memoryview) -> Iterator[memoryview]:
+        """Yields what an earlier attempt left of the open file, up to `size` bytes."""
+        assert self._file is not None
+        at = 0
+        while at < size and (
+            count := os.preadv(self._file, [buffer[: min(len(buffer), size - at)]], at)
+        ):
+            yield buffer[:count]
+            at += count
+
     def close(self, path: TreePath, size: int) -> None:
         """Cuts the file to its size and makes it read-only."""
         assert self._file is not None
@@ -177,11 +187,12 @@ def entry_bytes(is_inside: bool, size: int) -> int:
 
 class LocalBlocks:
     """Reads the blocks of the tree at `root` from its files and nodes. Verifies nothing:
-    `DagWalk.feed` does.
+    `DagWalk.feed` does. `follows_links`: as `build_path` did.
     """
 
-    def __init__(self, root: Path, nodes: Nodes) -> None:
+    def __init__(self, root: Path, nodes: Nodes, follows_links: bool = False) -> None:
         self._root, self._nodes = root, nodes
+        self._flags = os.O_RDONLY | (0 if follows_links else os.O_NOFOLLOW)
         self._buffer = memoryview(bytearray())
         self._open_path: TreePath | None = None
         self._descriptor = -1
@@ -219,7 +230,7 @@ class LocalBlocks:
     def _select(self, path: TreePath) -> None:
         if path != self._open_path:
             self.close()
-            self._descriptor = os.open(path_in_tree(self._root, path), os.O_RDONLY | os.O_NOFOLLOW)
+            self._descriptor = os.open(path_in_tree(self._root, path), self._flags)
             self._open_path = path
 
 
@@ -250,21 +261,33 @@ def cid_of_path(path: str | Path, profile: Profile = V1_2025, bounds: Bounds | N
 
 
 def build_path(
-    path: Path, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds
+    path: Path,
+    profile: Profile,
+    emit: Emit | None,
+    sink: Sink | None,
+    bounds: Bounds,
+    follows_links: bool = False,
 ) -> Built:
     """Builds the tree at `path` bottom up and emits its nodes. With a sink, copies the tree in the
-    same pass.
+    same pass. `follows_links`: a link that stays inside the tree counts as what it points to. That
+    is for a user's own files, and never for a stranger's.
     """
-    return _TreeScan(profile, emit, sink, bounds).run(path)
+    return _TreeScan(profile, emit, sink, bounds, follows_links).run(path)
 
 
 class _TreeScan:
     """One pass over a source tree, with the counters for its bounds."""
 
     def __init__(
-        self, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds
+        self,
+        profile: Profile,
+        emit: Emit | None,
+        sink: Sink | None,
+        bounds: Bounds,
+        follows_links: bool,
     ) -> None:
         self._profile, self._emit, self._sink, self._bounds = profile, emit, sink, bounds
+        self._follows_links, self._root = follows_links, Path()
         self._buffer = memoryview(bytearray(profile.chunk_bytes))
         self._entries = self._bytes = 0
 
@@ -275,6 +298,7 @@ class _TreeScan:
             raise malformed(
                 f"{path} cannot be read as a file or directory: {error.strerror}"
             ) from error
+        self._root = path.resolve()
         return self._any(descriptor, ())
 
     def _any(self, descriptor: int, path: TreePath) -> Built:
@@ -322,12 +346,32 @@ class _TreeScan:
             return os.open(path[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
         except OSError as error:
             if error.errno == errno.ELOOP:  # the system's message speaks of a loop instead
+                if self._follows_links:
+                    return self._open_target(path)
                 raise malformed(
                     f"{_path_text(path)} is a symbolic link; copy what it points to (cp -rL)"
                 ) from error
             raise malformed(
                 f"{_path_text(path)} cannot be read as a file or directory: {error.strerror}"
             ) from error
+
+    def _open_target(self, path: TreePath) -> int:
+        """Opens what a link points to, if that lies in the tree and does not hold the link."""
+        place, why = path_in_tree(self._root, path), ""
+        try:
+            real = place.resolve(strict=True)
+            above = [path_in_tree(self._root, path[:depth]) for depth in range(len(path))]
+            if not real.is_relative_to(self._root):
+                why = "leads out of the folder; give a folder that holds both"
+            elif real in {item.resolve() for item in above}:
+                why = "leads to a folder around it, in a circle; remove it"
+            else:
+                return os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except (OSError, RuntimeError):  # a circle of links is the one or the other
+            why = "leads to nothing, or to other links in a circle; remove it"
+        raise malformed(
+            f"{_path_text(path)} is a symbolic link that {why}, or copy what it means (cp -rL)"
+        )
 
     def _file(self, descriptor: int, path: TreePath) -> Built:
         size = os.fstat(descriptor).st_size

@@ -2,35 +2,34 @@
 
 The engine does not pull images, because nobody could limit it from outside. It would send the
 owner's logins, follow a registry into the owner's own network, unpack what comes, and wait as long
-as a slow registry sends. This module checks each address before the connection, again at every
-redirect, and gives each receive a deadline (`DeadlineSocket`). Uses the registry's HTTP API,
+as a slow registry sends. `CheckedHttp` checks each address before the connection, again at every
+redirect, and gives each receive a deadline. Uses the registry's HTTP API,
 version 2 (https://distribution.github.io/distribution/spec/api/), with the anonymous token of
 public registries (https://distribution.github.io/distribution/spec/auth/token/).
 """
 
 import http.client
 import re
-import socket
-import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from quorate_content.dag.content_limits import TruncatedSource
 from quorate_content.images.image_names import scheme_of
-from quorate_content.store.deadline_socket import DeadlineSocket
+from quorate_content.store.checked_http import (
+    REDIRECTS,
+    REDIRECTS_MAX,
+    CheckedHttp,
+    redirect_target,
+)
 from quorate_content.store.threads import StopSignal
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_runtime.http.client_networks import address_of, is_public
 
-REDIRECTS_MAX = 5
 TOKEN_BYTES_MAX = 64 << 10
-ADDRESSES_MAX = 8
 CHUNK_BYTES = 64 << 10
-_URL_MAX = 8192
 _CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
 
 
@@ -53,8 +52,15 @@ class RegistryHttp:
     def __init__(
         self, host: str, path: str, may_be_private: bool, stop: StopSignal, rate: TransferRate
     ) -> None:
-        self._host, self._path, self._may_be_private = host, path, may_be_private
+        self._host, self._path = host, path
         self._stop, self._rate = stop, rate
+        self._http = CheckedHttp(
+            f"image: the registry {host}",
+            "only an image named with --image may come from there",
+            may_be_private,
+            stop,
+            rate.silence_seconds,
+        )
         self._token = ""
         self._begun, self._received = time.monotonic(), 0
 
@@ -126,7 +132,7 @@ class RegistryHttp:
                     self._token = self._anonymous_token(
                         response.headers.get("WWW-Authenticate", "")
                     )
-                elif response.status in (301, 302, 303, 307, 308):
+                elif response.status in REDIRECTS:
                     url = redirect_target(url, response.headers.get("Location", ""))
                 else:
                     self._check_status(response.status)
@@ -169,75 +175,11 @@ class RegistryHttp:
     def _request(
         self, url: str, accept: str, is_home: bool, method: str = "GET"
     ) -> Iterator[http.client.HTTPResponse]:
-        place = urlsplit(url)
-        headers = {"Accept": accept, "User-Agent": "quorate"}
+        headers = {"Accept": accept}
         if self._token and is_home:
             headers["Authorization"] = f"Bearer {self._token}"
-        target = (place.path or "/") + (f"?{place.query}" if place.query else "")
-        connection = http.client.HTTPConnection(
-            place.hostname or "", place.port
-        )  # It only writes and reads; the socket is ours.
-        connection.sock = deadline_socket = DeadlineSocket(
-            self._connected(place), self._stop, self._rate.silence_seconds, may_drip=False
-        )
-        try:
-            connection.request(method, target, headers={**headers, "Host": place.netloc})
-            with connection.getresponse() as response:
-                deadline_socket.is_head = False
-                yield response
-        finally:
-            connection.close()
-
-    def _connected(self, place: SplitResult) -> socket.socket:
-        """Connects to an address that was checked. It does not look up the name again, because that
-        might give another address.
-        """
-        host, last = place.hostname or "", None
-        for family, address in self._addresses(
-            host, place.port or (443 if place.scheme == "https" else 80)
-        ):
-            self._stop.check()
-            link = socket.socket(family, socket.SOCK_STREAM)
-            try:
-                link.settimeout(
-                    min(self._rate.silence_seconds, max(0.1, self._stop.left_seconds()))
-                )
-                link.connect(address)
-                if place.scheme == "https":
-                    link = ssl.create_default_context().wrap_socket(link, server_hostname=host)
-                self._stop.attach(link)
-                return link
-            except OSError as error:
-                # A name may have other addresses. The last error is raised
-                # below.
-                link.close()
-                last = error
-        raise last or OSError(f"{host} has no address")
-
-    def _addresses(self, host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
-        try:
-            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[:ADDRESSES_MAX]
-        except UnicodeError as error:  # a part of the name is empty or too long
-            raise Refused(
-                Code.MALFORMED,
-                f"image: the registry {self._host} leads to {host[:200]!r}, which is not a valid "
-                "host name",
-            ) from error
-        found = [(family, address) for family, _, _, _, address in answers]
-        if self._may_be_private:
-            return found  # type: ignore[return-value]  # one of three shapes of tuples
-        public = [
-            item
-            for item in found
-            if (address := address_of(str(item[1][0]))) is not None and is_public(address)
-        ]
-        if found and not public:
-            raise Refused(
-                Code.UNSUPPORTED,
-                f"image: the registry {self._host} leads to {host}, in the owner's own network; "
-                "only an image named with --image may come from there",
-            )
-        return public  # type: ignore[return-value]  # as above
+        with self._http.request(url, headers, method) as response:
+            yield response
 
 
 def challenge_of(header: str) -> tuple[str, dict[str, str]]:
@@ -253,26 +195,3 @@ def token_in(body: bytes) -> str:
     token = (tree.get("token") or tree.get("access_token")) if isinstance(tree, dict) else None
     is_token = isinstance(token, str) and token.isascii() and token.isprintable()
     return str(token) if is_token else ""
-
-
-def redirect_target(url: str, location: str) -> str:
-    """Returns the URL of a redirect. Raises Unavailable if it is invalid or leaves HTTPS."""
-    nowhere = Unavailable("the registry redirects to an invalid address", 60.0)
-    if (
-        not location
-        or len(location) > _URL_MAX
-        or not location.isascii()
-        or not location.isprintable()
-        or " " in location
-    ):
-        raise nowhere
-    try:
-        target = urljoin(url, location)
-        place = urlsplit(target)
-        is_place = place.hostname and place.username is None and place.port != 0
-    except ValueError as error:
-        raise nowhere from error
-    is_worse = place.scheme != "https" and place.scheme != urlsplit(url).scheme
-    if not is_place or is_worse or place.scheme not in ("http", "https"):
-        raise nowhere
-    return target

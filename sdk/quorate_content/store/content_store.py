@@ -48,6 +48,7 @@ from quorate_content.store.locks import FileLock
 from quorate_content.store.object_builder import FinishedObject, ObjectBuilder
 from quorate_content.store.store_files import PUT_PREFIX, StoreFiles
 from quorate_content.store.threads import StopSignal, StreamReader, in_thread
+from quorate_content.store.web_fetch import WebContent, WebFetch
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 
@@ -296,6 +297,32 @@ class ContentStore:
                 Code.OVERSIZE, f"{cid} has {entry.size} bytes; at most {bytes_max} are allowed"
             )
         return Lease(Stat(cid, entry.size), self._files.place(cid), lock)
+
+    async def get_from_web(
+        self,
+        content: WebContent,
+        origin: Source,
+        gateways: Sequence[Source],
+        deadline_seconds: float,
+        owner: str | Owner,
+    ) -> Lease:
+        """Returns a lease on files that `origin` has as they are, under the CID `content.root`.
+        `gateways` may have a file by its CID.
+
+        A later call continues from the bytes that came. Raises as `get` does.
+        """
+        stop = StopSignal(deadline_seconds)
+        job = WebFetch(
+            self._files,
+            content,
+            owner_of(owner),
+            stop,
+            origin=origin,
+            gateways=gateways,
+            tally=self.fetched.add,
+        )
+        lock, entry = await self._ensure(content.root, job.run, stop)
+        return Lease(Stat(content.root, entry.size), self._files.place(content.root), lock)
 
     # -------------------------------------------------------------------------------------- keeping
 

@@ -87,9 +87,9 @@ class StoreFiles:
     def try_lock(self, name: str, is_shared: bool) -> FileLock | None:
         return try_lock(f"{self._text}/locks/{name}", is_shared)
 
-    def reserve(self, work: str, owner: Owner, size: int) -> None:
-        """Reserves `size` bytes in total. Evicts idle objects first, then pins of owners that hold
-        too much for their weight.
+    def reserve(self, work: str, owner: Owner, size: int, written: int = 0) -> None:
+        """Reserves `size` bytes in total, of which the disk holds `written` already. Evicts idle
+        objects first, then pins of owners that hold too much for their weight.
 
         Raises `Refused(QUOTA)` beyond the owner's quota, `StoreFull` if nothing can be evicted,
         `DiskFull` if the disk is full.
@@ -98,7 +98,7 @@ class StoreFiles:
             missing = self.index.reserve(work, owner, size, self._quota, self._quota_of(owner))
             if missing is None:
                 raise self._over(owner, f"{size} bytes are")
-            if missing == 0 and (lacking := self._disk_shortage(size)) <= 0:
+            if missing == 0 and (lacking := self._disk_shortage(size - written)) <= 0:
                 return
             if missing == 0:
                 if self.evict(lacking) == 0:

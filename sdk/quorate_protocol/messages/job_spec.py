@@ -12,6 +12,12 @@ from quorate_protocol.codec.merkle import merkle_root
 from quorate_protocol.limits import SPEC_BYTES_MAX, TREE_ENTRIES_MAX
 from quorate_protocol.messages.determinism import Profile, check_variables, profile_of
 from quorate_protocol.messages.document import Document
+from quorate_protocol.messages.input_sources import (
+    FOLDER_BYTES_MAX,
+    check_file,
+    fault_of,
+    is_folder,
+)
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
@@ -53,12 +59,13 @@ class EnvVar(Readable, frozen=True):
     value: str
 
 
-class Input(Readable, frozen=True):
-    """Content that the job sees as a read-only mount."""
+class Input(Readable, frozen=True, omit_defaults=True):
+    """Content that the job sees as a read-only mount. The document leaves out an empty source."""
 
     cid: str
     mount: str  # absolute path inside the container, below /inputs/
     size_bytes: int  # the provider fetches at most so many bytes
+    source: str = ""  # the URL from which executors fetch it (PROTOCOL 4.83)
 
 
 class GpuRequest(Readable, frozen=True, omit_defaults=True):
@@ -124,6 +131,19 @@ class JobSpec(Document, frozen=True):
     def input_bytes(self) -> int:
         """Declared bytes of its inputs, and of its image if that is named by a CID."""
         return sum(item.size_bytes for item in self.inputs) + self.image_bytes
+
+    def kept(self) -> dict[str, int]:
+        """CIDs that the coordinator keeps, with their most bytes: image and uploads. Of what comes
+        from a source it keeps a folder's document only.
+        """
+        found = {self.image: self.image_bytes} if is_image_cid(self.image) else {}
+        for item in self.inputs:
+            if not item.source or is_folder(item.source):
+                found[item.cid] = FOLDER_BYTES_MAX if item.source else item.size_bytes
+        return found
+
+    def has_sources(self) -> bool:
+        return any(item.source for item in self.inputs)
 
     def store_bytes(self) -> int:
         """Declared bytes that its provider's content store keeps: `input_bytes`, and the output."""
@@ -291,6 +311,11 @@ def _validate_inputs(inputs: tuple[Input, ...]) -> None:
         )
         _check(good, "inputs.mount", f"{item.mount[:80]!r} must be a plain path below /inputs/")
         _check(0 <= item.size_bytes <= 16 * 1024 * GIB, "inputs.sizeBytes", "0 to 16 TiB")
+        if item.source:
+            fault = fault_of(item.source)
+            _check(not fault, "inputs.source", f"{item.source[:80]!r}: {fault}")
+            if not is_folder(item.source):
+                check_file(item.cid, "inputs.cid")
         nested = any(
             other != item.mount and (other + "/").startswith(item.mount + "/") for other in mounts
         )

@@ -15,6 +15,7 @@ from aiohttp import web
 from quorate_content.images import registry_http
 from quorate_content.images.image_names import parse_pinned
 from quorate_content.images.registry_http import TransferRate
+from quorate_content.store import checked_http
 from quorate_content.store.threads import StopSignal
 from quorate_node.executors.docker.registry_image import fetch_archive
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -129,7 +130,7 @@ async def test_a_registry_cannot_lead_into_the_owners_own_network(
     """Nothing public is reachable here, so 127.0.0.1 counts as public and 127.0.0.2 as the
     owner's.
     """
-    monkeypatch.setattr(registry_http, "is_public", lambda address: str(address) == "127.0.0.1")
+    monkeypatch.setattr(checked_http, "is_public", lambda address: str(address) == "127.0.0.1")
 
     async def answer(request: web.Request, body: bytes) -> web.StreamResponse | None:
         there = f"http://127.0.0.2:{request.url.port}/secret"

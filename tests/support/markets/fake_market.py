@@ -201,7 +201,7 @@ class FakeMarket(FakeWork):
             fits, nearest = False, f"no live offer of pool {tree['pool']} fits"
         view = PlanView(
             CPUS.id(),
-            Label.QUORUM_2,
+            self.cheat.plan_rule,
             5,
             5 if fits else 0,
             PRICE,
@@ -226,9 +226,9 @@ class FakeMarket(FakeWork):
         worst = settlement.worst_charge(order, Label.QUORUM_2, FEE)
         if worst > order.budget:
             raise Refused(Code.BAD_AMOUNT, "budget")
-        for item in spec.inputs:
-            if await self.store.stat(_cid(item.cid)) is None:
-                raise Refused(Code.NOT_STORED, item.cid)
+        for cid in spec.kept():
+            if await self.store.stat(_cid(cid)) is None:
+                raise Refused(Code.NOT_STORED, cid)
         job_id = digest(self.domain, order)
         if job_id not in self.jobs:
             self._check_covered(submission)

@@ -116,6 +116,8 @@ class Cheat:
     swap_ciphertext: bool = False
     ack_other_job: bool = False
     another_run: bool = False  # every request for a run is answered with the first run
+    plan_rule: Label = Label.QUORUM_2
+    ack_rule: Label = Label.QUORUM_2
     ack_twice: bool = False  # the Ack in the receipt differs from the Ack that answered the order
     price: int = PRICE
     lapse: bool = False  # ends without a verdict
@@ -212,7 +214,7 @@ class FakeWork:
             ZERO_HASH,
             Sequence(0),
             secret_hash(secret),
-            Label.QUORUM_2,
+            self.cheat.ack_rule,
             FEE,
             submission.escrowed,
         )

@@ -117,7 +117,7 @@ IN_A_FILE = [  # what follows the image and the price
     ("inputs: [a.csv]\n", "inputs.0: write a mapping of mount, cid, path, size"),
     ("resources: big\n", "resources: write a mapping of gpu, cpu"),
     ("inputs: [{path: /no/such/file}]\n", "does not exist"),
-    ("inputs: [{path: a, cid: b, mount: /inputs/a}]\n", "give exactly one of cid and path"),
+    ("inputs: [{path: a, cid: b, mount: /inputs/a}]\n", "give exactly one of cid, path and source"),
     ("inputs: [{path: a}, {path: b/a}]\n", "/inputs/a is given twice"),
     ("env: {LD_PRELOAD: x}\n", "LD_PRELOAD is reserved"),
     ("pool: hopper/132/550\n", "pool: hopper/132/550 is a host class, and pools took their"),

@@ -1,7 +1,8 @@
 """Tests local folders that cannot be inputs, and folders of clients that were killed."""
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 from aiohttp import ClientSession
 
 from quorate.base.errors import UsageError
+from quorate.client.base.transfer import _counted, no_progress
 from quorate.job import packing
 from quorate.job.job import Job
 from quorate.programs.job_preparation import JobPreparation
+from quorate_content.dag.cid import parse
 from quorate_content.dag.content_limits import Bounds
+from quorate_content.store.content_store import ContentStore
 from support.executors.image_archives import entry, image_entries, tar
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
@@ -125,3 +129,64 @@ async def test_missing_files_are_named_before_the_image_is_looked_up(
         session = await stack.enter_async_context(ClientSession())
         with pytest.raises(UsageError, match="nope.* does not exist"):
             await stage(tmp_path, job, session, stack)
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "said"),
+    [
+        ("out", "../elsewhere", "out is a symbolic link that leads out of the folder"),
+        ("sub/up", "..", "sub/up is a symbolic link that leads to a folder around it"),
+        ("one", "two", "one is a symbolic link that leads to nothing, or to other links"),
+        ("gone", "absent", "gone is a symbolic link that leads to nothing"),
+        ("other/back", "../sub", "in a circle"),
+    ],
+)
+def test_a_link_that_cannot_be_kept_is_named_with_its_remedy(
+    tmp_path: Path, link: str, target: str, said: str
+) -> None:
+    root = tmp_path / "data"
+    for name in ("data/sub", "data/other", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    (root / link).symlink_to(target)
+    if link == "one":
+        (root / "two").symlink_to("one")
+    if link == "other/back":
+        (root / "sub" / "forth").symlink_to("../other")
+    with pytest.raises(UsageError, match=said) as refusal:
+        packing.pack(linked(root), {})
+    assert "copy what it means" in str(refusal.value)
+
+
+def linked(root: Path) -> Job:
+    return Job(image=IMAGE, command=["true"], max_price="1", inputs={"/inputs/data": root})
+
+
+async def test_links_inside_a_folder_are_kept_and_sent_once(tmp_path: Path) -> None:
+    """A hub's cache has each file once, and links to it."""
+    root = tmp_path / "models--org--model"
+    for name in ("blobs", "snapshots/c/sub"):
+        (root / name).mkdir(parents=True)
+    weights = bytes(range(256)) * 20_000
+    (root / "blobs" / "w").write_bytes(weights)
+    (root / "blobs" / "j").write_bytes(b"{}")
+    (root / "snapshots" / "c" / "model.bin").symlink_to("../../blobs/w")
+    (root / "snapshots" / "c" / "sub" / "x.json").symlink_to("../../../blobs/j")
+    (root / "main").symlink_to("snapshots/c")
+    packed = packing.pack(linked(root), {})
+    (upload,) = packed.uploads
+    plain = tmp_path / "plain"
+    shutil.copytree(root, plain)
+    assert packing.pack(linked(plain), {}).spec.inputs == packed.spec.inputs
+    pieces = [piece async for piece in _counted(upload, no_progress)]
+    assert sum(map(len, pieces)) < len(weights) + 4096, "each block is sent once"
+
+    async def stream() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    store = ContentStore(tmp_path / "store", 1 << 26)
+    await store.import_car(stream(), 1 << 25, "me", parse(upload.cid))
+    async with await store.lease(parse(upload.cid)) as lease:
+        for name in ("main/model.bin", "snapshots/c/model.bin", "blobs/w"):
+            assert (lease.path / name).read_bytes() == weights
+    await store.close()

@@ -10,7 +10,7 @@ import pytest
 
 from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_names import PinnedImage, parse_pinned, scheme_of
-from quorate_content.images.registry_http import redirect_target
+from quorate_content.store.checked_http import redirect_target
 from quorate_node.executors.base.hardened_profile import (
     ContainerMounts,
     EngineFacts,

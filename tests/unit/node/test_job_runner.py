@@ -30,6 +30,7 @@ from quorate_node.owner.jury import JuryService
 from quorate_node.periodic import write_status
 from quorate_protocol.limits import DEVNET, MAINNET, Limits
 from quorate_protocol.messages.classes import GVISOR
+from quorate_protocol.messages.input_sources import FolderFile, SourceFolder
 from quorate_protocol.messages.job_spec import Input as JobInput
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.ports import Clock, EngineRefuses, Task
@@ -40,6 +41,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import PeerKey
+from support.http_server import on_loopback
 from support.markets.provider_world import (
     COORDINATOR,
     CPUS,
@@ -56,6 +58,7 @@ from support.markets.provider_world import (
 )
 from support.offers import MACHINE, class_of
 from support.virtual_clock import VirtualClock
+from support.web_files import WebFiles
 
 LEASE = "ab" * 32
 SALT = Hash32(b"\x07" * 32)
@@ -142,6 +145,42 @@ async def test_output_that_changed_on_disk_after_it_was_collected_is_not_publish
     with pytest.raises(Refused) as refused:
         await runner.seal(LEASE, output.digest, SALT)
     assert refused.value.code is Code.DOES_NOT_OPEN
+
+
+@pytest.mark.rule("4.83", "4.85")
+async def test_inputs_come_from_their_sources_and_are_mounted(
+    tmp_path: Path, store: ContentStore, socket_enabled: None
+) -> None:
+    files = {"config.json": b"{}", "sub/w": b"weights"}
+    served = WebFiles({f"/m/{path}": data for path, data in files.items()} | {"/one": b"one"})
+    folder = SourceFolder(
+        tuple(FolderFile(str(raw_cid(data)), path, len(data)) for path, data in files.items())
+    )
+    image, document = await store.put(b"image", "me"), await store.put(folder.encode(), "me")
+    async with on_loopback(served.app()) as url:
+        spec = replace(
+            make_spec(),
+            image=str(image.cid),
+            image_bytes=5,
+            inputs=(
+                JobInput(str(document.cid), "/inputs/m", 9, f"{url}/m/"),
+                JobInput(str(raw_cid(b"one")), "/inputs/one", 3, f"{url}/one"),
+            ),
+        )
+        runner = make_runner(tmp_path, store)
+        small = replace(spec, inputs=(replace(spec.inputs[0], size_bytes=8),))
+        with pytest.raises(Refused, match="lists 9 bytes, and 8 are declared"):
+            await runner.fetch(LEASE, small, JobSources(may_be_private=True), 5.0)
+        with pytest.raises(Unavailable, match="own network"):
+            await runner.fetch(LEASE, spec, JobSources(), 5.0)
+        await runner.fetch(LEASE, spec, JobSources(may_be_private=True), 5.0)
+    task = await runner._task(LEASE, spec, CPUS.id(), ())
+    model, one = (mount.source for mount in task.mounts)
+    assert {path: (model / path).read_bytes() for path in files} == files
+    assert one.read_bytes() == b"one"
+    assert runner.store.fetched.by_source() == {f"source {url[7:]}": 12}
+    await runner.remove(LEASE)
+    assert await runner.pinned() == ()
 
 
 class Reported:

@@ -43,7 +43,11 @@ def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) 
         if isinstance(lease.phase, leases.Revealed | leases.Silent):
             work_windows.widen(context, lease)
             work_windows.widen_client(context, job.order.client)
-        elif isinstance(lease.phase, leases.Lapsed) and not lease.phase.is_excused:
+        elif (
+            isinstance(lease.phase, leases.Lapsed)
+            and not lease.phase.is_excused
+            and not _is_pardoned(context, lease)
+        ):
             work_windows.halve(context, lease)
     return ended
 
@@ -99,7 +103,7 @@ def _execution(
     context: StepContext, lease: Lease, verdict: Verdict, is_counted: bool
 ) -> ExecutionSummary | None:
     end = _end_of(lease, verdict)
-    if end is None or _is_unsecured(context, lease) or _is_unoffered(context, lease):
+    if end is None or _is_pardoned(context, lease) or _is_unoffered(context, lease):
         return None
     phase, usage, quoted, took = lease.phase, 0, 0, 0
     if isinstance(phase, leases.Revealed | leases.Silent):
@@ -121,10 +125,15 @@ def _execution(
     )
 
 
-def _is_unsecured(context: StepContext, lease: Lease) -> bool:
-    """It declined because this coordinator's guarantee was too small."""
+def _is_pardoned(context: StepContext, lease: Lease) -> bool:
+    """It declined because this coordinator's guarantee was too small. Or it got no input from a
+    source, which may be the client's own and serve whom the client likes.
+    """
     said = context.state.declines.get(lease.assignment_hash)
-    return said is not None and said.decline.message.reason is DeclineReason.UNSECURED
+    reason = None if said is None else said.decline.message.reason
+    if reason is DeclineReason.INPUT_UNAVAILABLE:
+        return context.state.jobs[lease.job_id].submission.spec.has_sources()
+    return reason is DeclineReason.UNSECURED
 
 
 def _is_unoffered(context: StepContext, lease: Lease) -> bool:

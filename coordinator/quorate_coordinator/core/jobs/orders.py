@@ -77,6 +77,7 @@ def on_order(
             Code.PRICE_TOO_HIGH,
             f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(context)}",
         )
+    _check_sources(submission, is_escrowed)
     chosen = choose_class(context, _planned(submission), order.client)
     if chosen.refusal is not None:
         raise chosen.refusal
@@ -215,6 +216,25 @@ def _check_block(context: StepContext) -> None:
             Code.BUSY,
             f"order: the coordinator's newest block is {age} s old, and {most} s is the "
             "limit; order again when its chain node answers",
+        )
+
+
+def _check_sources(submission: Submission, is_escrowed: bool) -> None:
+    """A client could take a source away once its first execution has it. Then the client pays that
+    execution, and not the audit fund (5.110).
+    """
+    if not submission.spec.has_sources():
+        return
+    if is_escrowed:
+        raise Refused(
+            Code.UNSUPPORTED,
+            "order: an order with an escrow of its own takes no inputs from a source; upload them",
+        )
+    if not submission.order.message.accept_unverified:
+        raise Refused(
+            Code.UNSUPPORTED,
+            "order.acceptUnverified: set it, because an input comes from a source, which may be "
+            "gone before another owner reads it; or upload the input",
         )
 
 

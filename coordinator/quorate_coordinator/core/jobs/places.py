@@ -126,7 +126,10 @@ def _declined_by_all(context: StepContext, job: Job) -> str:
     owners = len(offers.owners_of(context, job.pool.id()))
     if len(said) < max(1, min(DECLINES_MAX, owners)):
         return ""
-    return f"{len(said)} providers: {', '.join(said.values())}"
+    hint = ""
+    if "input-unavailable" in said.values() and job.submission.spec.has_sources():
+        hint = "; a source is gone, slow, private or has changed: order again, which pins it again"
+    return f"{len(said)} providers: {', '.join(said.values())}{hint}"
 
 
 def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> Job:

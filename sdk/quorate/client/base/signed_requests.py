@@ -99,7 +99,8 @@ def draft_order(
         pool=job.host(),
         witness=ZERO_ADDRESS,
         accept_unwitnessed=job.accept_unwitnessed,
-        accept_unverified=job.accept_unverified,
+        # Who may take a source away pays the execution that nobody can repeat (PROTOCOL 4.86).
+        accept_unverified=job.accept_unverified or spec.has_sources(),
         sealed_key_hash=ZERO_HASH,
         max_recipients=Small(0),
         expiry=UnixSeconds(0),

@@ -22,9 +22,16 @@ from quorate.job.packing import Upload
 from quorate_content.dag.car import write_car
 from quorate_content.dag.cid import Cid, Codec, from_digest, parse
 from quorate_content.dag.content_limits import Bounds
-from quorate_content.dag.disk_tree import LocalBlocks, Nodes, build_path, cid_of_path, keep_nodes
+from quorate_content.dag.disk_tree import (
+    LOCATED_MAX,
+    LocalBlocks,
+    Nodes,
+    build_path,
+    cid_of_path,
+    keep_nodes,
+)
 from quorate_content.dag.unixfs import V1_2025
-from quorate_content.dag.walk import DagWalk, NullSink
+from quorate_content.dag.walk import DagWalk, ExpectedBlock, NullSink
 from quorate_content.transfer.sealed import open_sealed
 from quorate_protocol.messages.receipt import ExecutionEvidence
 from quorate_protocol.messages.views import SealedOutput
@@ -93,11 +100,21 @@ def _file_pieces(item: Upload) -> Iterator[bytes]:
 
 def _directory_pieces(item: Upload) -> Iterator[bytes]:
     nodes: Nodes = {}
-    build_path(item.path, V1_2025, keep_nodes(nodes), None, Bounds())
-    blocks, root = LocalBlocks(item.path, nodes), parse(item.cid)
-    pending = bytearray()
+    build_path(item.path, V1_2025, keep_nodes(nodes), None, Bounds(), follows_links=True)
+    blocks, root = LocalBlocks(item.path, nodes, follows_links=True), parse(item.cid)
+    pending, sent = bytearray(), set[Hash32]()
+
+    def is_new(expected: ExpectedBlock) -> bool:
+        """Files that are links have bytes that were sent. The reader knows so many blocks."""
+        if expected.cid.digest in sent:
+            return False
+        if len(sent) < LOCATED_MAX:
+            sent.add(expected.cid.digest)
+        return True
+
     try:
-        for piece in write_car(DagWalk(root, NullSink(), Bounds()), root, blocks.supply):
+        walk = DagWalk(root, NullSink(), Bounds())
+        for piece in write_car(walk, root, blocks.supply, is_new):
             pending += piece
             if len(pending) >= PIECE_BYTES:
                 yield bytes(pending)

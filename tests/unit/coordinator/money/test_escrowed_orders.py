@@ -2,6 +2,7 @@
 
 import pytest
 
+from quorate_content.dag.cid import raw_cid
 from quorate_coordinator.core import views
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import (
@@ -16,6 +17,7 @@ from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.commitment import assignment_id, check_opens
+from quorate_protocol.messages.job_spec import Input
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, Comparator, Hash32, Label, Outcome, Small
 from quorate_protocol.values import replace
@@ -110,13 +112,17 @@ def test_an_order_without_two_that_agree_is_neither_shown_nor_released() -> None
     assert not any(map(market.sent, (ShowExecution, PayOrder, ReleaseOrder)))
 
 
-@pytest.mark.rule("6.79", "6.91")
+SOURCED = Input(str(raw_cid(b"w")), "/inputs/w", 1, "https://a.example/w")
+
+
+@pytest.mark.rule("4.86", "6.79", "6.91")
 @pytest.mark.parametrize(
     ("count", "changes", "code"),
     [
         (2, {"accept_unverified": True}, Code.TOO_FEW_OWNERS),
         (4, {"comparator": Comparator.NUMERIC}, Code.UNSUPPORTED),
         (4, {"budget": Amount(100)}, Code.BAD_AMOUNT),
+        (4, {"inputs": (SOURCED,), "accept_unverified": True}, Code.UNSUPPORTED),
     ],
 )
 def test_an_order_that_its_escrow_could_not_pay_is_refused(
