@@ -237,10 +237,10 @@ class EffectPerformer:
             return  # too late: the core's Tick at commitBy ends the lease
         coordinator = self.coordinators.get(effect.coordinator)
         sources = coordinator.sources(effect.sources) if coordinator else JobSources()
-        lease_id = effect.assignment_hash.hex()
+        lease_id, rate = effect.assignment_hash.hex(), 0
         for tries_left in reversed(range(ABSENT_TRIES)):
             try:
-                await self.job_runner.fetch(lease_id, effect.spec, sources, left)
+                rate = await self.job_runner.fetch(lease_id, effect.spec, sources, left)
                 break
             except AbsentEverywhere as error:
                 if not tries_left:
@@ -251,7 +251,7 @@ class EffectPerformer:
                 # a deadline.
                 pause = min(error.retry_after, FETCH_RETRY_SECONDS)
                 raise Unavailable(str(error), pause) from error
-        await self.submit(events.InputsFetched(effect.assignment_hash))
+        await self.submit(events.InputsFetched(effect.assignment_hash, rate))
 
     async def _watch(self, effect: effects.WatchTask) -> None:
         lease_id = effect.assignment_hash.hex()

@@ -11,6 +11,7 @@ from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.job_spec import JobSpec, image_digest, is_image_cid
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.messages.ports import Sandbox
+from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, Hash32, JobKind
 
 WITHOUT_ENGINE = (Sandbox.BWRAP.value, Sandbox.PROCESS.value)
@@ -28,6 +29,8 @@ class Promise(Protocol):
     def images(self) -> tuple[Hash32, ...]: ...
     @property
     def store_bytes(self) -> int: ...
+    @property
+    def bandwidth(self) -> int: ...
 
 
 def fits(spec: JobSpec, slot: SlotOffer, offer: Promise) -> bool:
@@ -77,13 +80,18 @@ def shortfalls(
     for name, asked, given in (
         ("thousandths of a core", wanted.cpu_millis, slot.cpu_millis),
         ("bytes of memory", wanted.memory_bytes, slot.memory_bytes),
-        ("bytes of scratch", wanted.scratch_bytes, slot.scratch_bytes),
+        ("bytes of disk for /scratch", wanted.disk_scratch_bytes, slot.scratch_bytes),
         ("bytes of output", wanted.output_bytes, slot.output_bytes),
         ("bytes of image and inputs", spec.input_bytes(), slot.input_bytes),
         ("bytes of store for image, inputs and output", spec.store_bytes(), offer.store_bytes),
     ):
         if asked > given:
             yield DeclineReason.RESOURCES, f"it has {given} {name}, the job asks for {asked}"
+    seconds = quotes.fetch_seconds(quotes.fetch_bytes(spec), offer.bandwidth)
+    most = quotes.start_within_seconds(spec)
+    if seconds > most:
+        text = f"it fetches image and inputs in {seconds} s, the job waits {most} s (start_within)"
+        yield DeclineReason.RESOURCES, text
     if wanted.gpu is None and slot.pool.is_gpu:
         yield DeclineReason.RESOURCES, "the slot has GPUs, and the job asks for none"
     if wanted.gpu is not None:

@@ -11,7 +11,7 @@ SIZE_MAX = 1 << 60
 SPAN_MAX = 1 << 40
 SIZE_EXAMPLE = 'write it with a unit, such as "24GB" or "512Mi"'
 SPAN_EXAMPLE = 'write it such as "90s", "15m", "1h30m" or "2d"'
-_SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*(?:([KMGT]I?)B?|B)", re.ASCII | re.I)
+_SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*(?:([KMGTP]I?)B?|B)", re.ASCII | re.I)
 _SPAN = re.compile(
     r"(?:(\d{1,9})w(?:eeks?)?)?(?:(\d{1,9})d(?:ays?)?)?(?:(\d{1,9})h(?:ours?)?)?"
     r"(?:(\d{1,9})m(?:in(?:utes?)?)?)?(?:(\d{1,9})s(?:ec(?:onds?)?)?)?",
@@ -24,10 +24,12 @@ _FACTORS = {
     "m": 10**6,
     "g": 10**9,
     "t": 10**12,
+    "p": 10**15,
     "ki": 1 << 10,
     "mi": 1 << 20,
     "gi": 1 << 30,
     "ti": 1 << 40,
+    "pi": 1 << 50,
 }
 
 

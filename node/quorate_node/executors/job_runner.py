@@ -30,6 +30,7 @@ from quorate_runtime.files import write_atomic
 from quorate_runtime.process.crash_points import crash_point
 from quorate_runtime.process.hook_folder import write_hook
 
+MEASURED_BYTES_LEAST = 64 << 20
 _LEASE = "lease:"  # prefix of the name under which the content store pins a lease's inputs
 CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # at most seven days until the verdict, and seven after it
 
@@ -77,8 +78,11 @@ class JobRunner:
 
     async def fetch(
         self, lease_id: str, spec: JobSpec, sources: JobSources, deadline_seconds: float
-    ) -> None:
-        """Raises Unavailable if no source has them in time, Refused if it can never be."""
+    ) -> int:
+        """Returns the bytes a second that came in meanwhile, 0 if they were too few to tell. Raises
+        Unavailable if no source has them in time, Refused if it can never be.
+        """
+        began, before = self._clock.now(), self.store.fetched.total()
         limit = self._clock.now() + deadline_seconds
         named = sources.with_gateways(spec.gateways)
         ordered = await self._gateways.in_order(named, self._clock)
@@ -86,6 +90,7 @@ class JobRunner:
             left = max(0.1, limit - self._clock.now())
             async with await self.store.get(cid, ordered, size, left, _owner(lease_id)):
                 await self.store.pin(cid, _owner(lease_id))
+        fetched, lasted = self.store.fetched.total() - before, self._clock.now() - began
         if not is_image_cid(spec.image):
             await self.executor.fetch_image(
                 lease_id,
@@ -93,6 +98,7 @@ class JobRunner:
                 max(0.1, limit - self._clock.now()),
                 needs_gpu=spec.resources.gpu is not None,
             )
+        return round(fetched / max(lasted, 0.001)) if fetched >= MEASURED_BYTES_LEAST else 0
 
     async def start(
         self, lease_id: str, spec: JobSpec, pool: Hash32, gpus: tuple[str, ...] = ()
@@ -227,6 +233,7 @@ class JobRunner:
             max_duration=spec.max_duration,
             gpus=gpus,
             hook=write_hook(self._hooks / profile.name, profile),
+            disk_scratch_bytes=asked.disk_scratch_bytes,
         )
 
     async def _path(self, cid: Cid) -> Path:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.cli.terminal_text import one_line
 from quorate.client.base.result import Result, describe_exit
 from quorate.client.market import Plan
+from quorate.job.job import Job
 from quorate.job.pool import PoolRow
 from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate.trust.chain_standing import JudgedOffer
@@ -18,8 +19,17 @@ from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Offer, SlotOffer, price_per_gpu_hour
 from quorate_protocol.messages.order_terms import NAME_DEFAULT
 from quorate_protocol.messages.views import JobEvent, OfferView, PlanView
-from quorate_protocol.rules import settlement
-from quorate_protocol.units import PPM_ONE, ZERO_HASH, JobKind, Label, Price
+from quorate_protocol.rules import quotes, settlement
+from quorate_protocol.units import (
+    PPM_ONE,
+    ZERO_HASH,
+    Amount,
+    JobKind,
+    Label,
+    Milliseconds,
+    Price,
+    pay_for,
+)
 
 if TYPE_CHECKING:
     from quorate.trust.attestation_verification import CheckedSlot
@@ -297,8 +307,10 @@ def _priced(view: PlanView, accepts_unwitnessed: bool, executions_max: int) -> s
 def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
     packed, view, spec = plan.packed, plan.view, plan.packed.spec
     most = plan.job.max_executions if plan.job else EXECUTIONS_MAX
+    allowed = spec.fetch_allowance()
     worst = f"{format_amount(plan.worst_charge)}, if it runs for "
     worst += f"{format_duration(spec.max_duration)} at your max_price"
+    worst += f", and is fetched for {format_duration(allowed)}" if allowed else ""
     if plan.budget > plan.worst_charge:
         worst += f"; your budget is {format_amount(plan.budget)}"
     fits = (
@@ -323,6 +335,7 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
         ["image", spec.image],
         ["upload", f"{format_size(plan.upload_bytes)} of {format_size(packed.upload_bytes)}"],
         ["offers that fit", fits],
+        ["fetch", _fetch(view, spec, plan.job)],
         ["owners in the pool", str(view.owners)],
         ["determinism classes", _hosts(view)],
         ["classes that agreed", _siblings(view)],
@@ -333,6 +346,24 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
         ["you pay ahead", plan.lead.text(plan.reserved)],
         ["final", final],
     ]
+
+
+def _fetch(view: PlanView, spec: JobSpec, job: Job | None) -> str:
+    """How long image and inputs take, and what of it is paid (PROTOCOL 4.17)."""
+    size = quotes.fetch_bytes(spec)
+    text = format_size(size) if spec.image_bytes else f"at most about {format_size(size)}"
+    if view.bandwidth_most:
+        spans = (view.bandwidth_most, view.bandwidth_least)
+        shown = [format_duration(quotes.fetch_seconds(size, rate)) for rate in spans]
+        text += f" in {' to '.join(dict.fromkeys(shown))}"
+    allowed = spec.fetch_allowance()
+    if not allowed:
+        return f"{text}, unpaid"
+    most = f"at most {format_duration(allowed)} of it are paid"
+    if job is None:
+        return f"{text}; {most}"
+    pay = pay_for(Milliseconds(allowed * 1000), job.price(), Amount(2**127))
+    return f"{text}; {most}, {format_amount(pay)} an execution at your max_price"
 
 
 def _hosts(view: PlanView) -> str:

@@ -94,6 +94,7 @@ class Task(Struct, frozen=True):
     max_duration: Seconds
     gpus: tuple[str, ...] = ()  # GPU UUIDs
     hook: Path | None = None  # a folder whose sitecustomize.py each Python of the job runs
+    disk_scratch_bytes: int = 0  # `scratch_bytes` if /scratch and /tmp lie on disk; else 0
 
 
 class TaskState(StrEnum):
@@ -133,6 +134,7 @@ class Executor(Protocol):
     """
 
     sandbox: Sandbox
+    has_volumes: bool  # whether it can keep /scratch and /tmp on disk, within a size
 
     async def check(self) -> None:
         """Raises Unavailable, with what to do, when the engine cannot be used."""

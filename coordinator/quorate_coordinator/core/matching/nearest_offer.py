@@ -173,7 +173,7 @@ def _biggest(live: list[Offer], spec: JobSpec) -> str:
     disk = "".join(
         f", {max(sizes) / GIB:.1f} GiB for {name}"
         for name, asked, sizes in (
-            ("scratch", spec.resources.scratch_bytes, [slot.scratch_bytes for slot in cpus]),
+            ("scratch", spec.resources.disk_scratch_bytes, [slot.scratch_bytes for slot in cpus]),
             ("outputs", spec.resources.output_bytes, [slot.output_bytes for slot in cpus]),
             ("image and inputs", spec.input_bytes(), [slot.input_bytes for slot in cpus]),
             ("image, inputs and outputs", spec.store_bytes(), [it.store_bytes for it in live]),

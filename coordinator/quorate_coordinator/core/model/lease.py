@@ -16,15 +16,19 @@ from quorate_coordinator.core.model.events import (
     RevealReceived,
     Tick,
 )
-from quorate_protocol.limits import HOUR, Limits
+from quorate_protocol.limits import Limits
 from quorate_protocol.messages.commitment import check_opens
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import quotes
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 
 # ------------------------------------------------------------------------------------------- phases
+
+
+QUOTED_SECONDS_MAX = quotes.FETCH_SECONDS_MAX + quotes.STORE_SECONDS_MAX
 
 
 class Assigned(Struct, frozen=True, tag=True):
@@ -225,8 +229,11 @@ def _accept(
     if not assignment.accept_by - limits.accept_within - 60 <= message.time <= assignment.accept_by:
         raise Refused(Code.STALE, "accept: its time is not within the assignment's")
     quoted = message.quoted_fetch_seconds + message.quoted_store_seconds
-    if quoted > 2 * HOUR:
-        raise Refused(Code.BAD_AMOUNT, "accept: fetch and store are quoted at more than two hours")
+    if quoted > QUOTED_SECONDS_MAX:
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"accept: fetch and store are quoted at more than {QUOTED_SECONDS_MAX} s",
+        )
     commit_by = UnixSeconds(message.time + quoted + assignment.max_duration + limits.commit_grace)
     return _to(lease, Accepted(accept, commit_by, at, at))
 

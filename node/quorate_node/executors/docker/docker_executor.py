@@ -233,6 +233,8 @@ class DockerExecutor:
         first_user: int = 0,
     ) -> None:
         self.sandbox = sandbox or Sandbox.DOCKER_RUNC
+        kind = outputs or choose_outputs()
+        self.has_volumes = kind is DockerOutputs.LOOP
         self._wanted = sandbox
         self._owner = owner
         self._clock = clock
@@ -244,7 +246,7 @@ class DockerExecutor:
         fetcher = RegistryImageFetcher(self._images, cache, folder, policy, self._requirements)
         self._fetches = ImageFetches(fetcher.fetch)
         self._logs = LogReaders(self._api)
-        self._dirs = LeaseDirs(self._api, home, owner, outputs or choose_outputs())
+        self._dirs = LeaseDirs(self._api, home, owner, kind)
         self._home = home
         self._engine: EngineFacts | None = None
         self._usage = ContainerUsage()
