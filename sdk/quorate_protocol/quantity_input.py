@@ -1,4 +1,5 @@
-"""Reads sizes and spans of time that people type, as exact integers. No float is used.
+"""Reads sizes and spans of time that people type, as exact integers, and writes sizes. No float is
+used.
 
 Sizes are decimal (24GB, 24g), as disks and GPUs are sold, or binary (24GiB, 24gi). Spans are 90s,
 15m, 1h30m, 7d, 2 weeks.
@@ -44,6 +45,14 @@ def size_bytes(text: str) -> int:
     if size > SIZE_MAX:
         raise ValueError(f"{size} bytes is out of range")
     return size
+
+
+def size_text(size: int) -> str:
+    """Formats bytes in decimal units with one decimal: 24_000_000_000 -> "24.0 GB"."""
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size // factor}.{size % factor * 10 // factor} {unit}"
+    return f"{size} B"
 
 
 def span_seconds(text: str) -> int:

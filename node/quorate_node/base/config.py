@@ -204,7 +204,7 @@ class Settings(Struct, frozen=True):
         int,
         Option(
             "Disk for outputs and scratch files of all run slots, such as 200GB (default: half of "
-            "what is free); a quarter is for outputs",
+            "what is free); a third is for outputs",
             "--job-disk",
             most=SIZE_MAX,
             read=bytes_of,

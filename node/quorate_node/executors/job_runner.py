@@ -8,7 +8,7 @@ until the ciphertext is in the store.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from msgspec import Struct
 from quorate_content.dag.cid import Cid, from_digest, parse
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.sealed import seal_directory
+from quorate_content.transfer.sealed import seal
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.market.content_sources import JobSources, OwnerGateways
 from quorate_protocol.codec import canonical
@@ -142,10 +142,8 @@ class JobRunner:
         known = self._sealed.get(lease_id)
         if known is not None and await self.store.stat(known) is not None:
             return known
-        target, sealed = self._outputs / lease_id, self._outputs / f"{lease_id}.sealed"
-        sealed.unlink(missing_ok=True)
         crash_point("output.before-seal")
-        digest, cid, _ = await asyncio.to_thread(seal_directory, target, salt, sealed)
+        digest, pieces = await asyncio.to_thread(seal, self._outputs / lease_id, salt)
         if digest != output_digest:
             raise Refused(
                 Code.DOES_NOT_OPEN,
@@ -153,12 +151,11 @@ class JobRunner:
             )
         until = self._clock.now() + CIPHERTEXT_KEEP_SECONDS
         crash_point("output.before-store")
-        stat = await self.store.put(sealed, _ciphertext_owner(lease_id), until)
+        # Straight into the store, because another copy of a large output may not fit on the disk.
+        stat = await self.store.put(_stream(pieces), _ciphertext_owner(lease_id), until)
         crash_point("output.after-store")
-        assert stat.cid == cid, "sealing and the store compute the same CID"
-        sealed.unlink(missing_ok=True)
-        self._sealed[lease_id] = cid
-        return cid
+        self._sealed[lease_id] = stat.cid
+        return stat.cid
 
     async def remove(self, lease_id: str) -> None:
         """The ciphertext stays until its pin expires."""
@@ -167,7 +164,7 @@ class JobRunner:
         # The record goes first. Without it, a later call does not take a half deleted output for a
         # whole one.
         await asyncio.to_thread(self._record(lease_id).unlink, missing_ok=True)
-        for name in (lease_id, f"{lease_id}.part", f"{lease_id}.sealed"):
+        for name in (lease_id, f"{lease_id}.part"):
             await asyncio.to_thread(delete_tree, self._outputs / name)
         await self.store.unpin_all(_owner(lease_id))
 
@@ -240,6 +237,14 @@ class JobRunner:
         # The lease's pin keeps the content in place after this returns.
         async with await self.store.lease(cid) as lease:
             return lease.path
+
+
+async def _stream(pieces: Generator[bytes, None, None]) -> AsyncIterator[bytes]:
+    try:
+        while piece := await asyncio.to_thread(next, pieces, b""):
+            yield piece
+    finally:
+        pieces.close()
 
 
 def _needed(spec: JobSpec) -> list[tuple[Cid, int]]:

@@ -73,14 +73,14 @@ def needs_engine(sandbox: Sandbox) -> str:
 
 
 def _disk(config: Config, hardware: Hardware, slots: int, has_volumes: bool) -> tuple[int, int]:
-    """Bytes of (outputs, /scratch and /tmp) of one run slot. An output takes three times its size:
-    its volume, the copy that is checked, and the copy that is sealed.
+    """Bytes of (outputs, /scratch and /tmp) of one run slot. An output takes twice its size:
+    its volume, and the copy that is checked and sealed.
     """
     each = config.job_disk_bytes // slots
     if not config.job_disk_bytes:
         each = max(DISK_LEAST, in_steps(hardware.disk_bytes // 2 // slots))
-    output = each // 4
-    return (output, each - 3 * output) if has_volumes else (min(output, OUTPUT_IN_MEMORY_MAX), 0)
+    output = each // 3
+    return (output, each - 2 * output) if has_volumes else (min(output, OUTPUT_IN_MEMORY_MAX), 0)
 
 
 def _resources(

@@ -7,7 +7,7 @@ from quorate.client.base.result import Result, describe_exit
 from quorate.client.market import Plan
 from quorate.job.job import Job
 from quorate.job.pool import PoolRow
-from quorate.job.quantities import format_amount, format_duration, format_size
+from quorate.job.quantities import format_amount, format_duration
 from quorate.trust.chain_standing import JudgedOffer
 from quorate.trust.offer_verification import CheckedOffer
 from quorate_contracts.announced_coordinators import AnnouncedCoordinator
@@ -19,6 +19,7 @@ from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Offer, SlotOffer, price_per_gpu_hour
 from quorate_protocol.messages.order_terms import NAME_DEFAULT
 from quorate_protocol.messages.views import JobEvent, OfferView, PlanView
+from quorate_protocol.quantity_input import size_text
 from quorate_protocol.rules import quotes, settlement
 from quorate_protocol.units import (
     PPM_ONE,
@@ -333,7 +334,7 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
             ),
         ],
         ["image", spec.image],
-        ["upload", f"{format_size(plan.upload_bytes)} of {format_size(packed.upload_bytes)}"],
+        ["upload", f"{size_text(plan.upload_bytes)} of {size_text(packed.upload_bytes)}"],
         ["offers that fit", fits],
         ["fetch", _fetch(view, spec, plan.job)],
         ["owners in the pool", str(view.owners)],
@@ -351,7 +352,7 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
 def _fetch(view: PlanView, spec: JobSpec, job: Job | None) -> str:
     """How long image and inputs take, and what of it is paid (PROTOCOL 4.17)."""
     size = quotes.fetch_bytes(spec)
-    text = format_size(size) if spec.image_bytes else f"at most about {format_size(size)}"
+    text = size_text(size) if spec.image_bytes else f"at most about {size_text(size)}"
     if view.bandwidth_most:
         spans = (view.bandwidth_most, view.bandwidth_least)
         shown = [format_duration(quotes.fetch_seconds(size, rate)) for rate in spans]

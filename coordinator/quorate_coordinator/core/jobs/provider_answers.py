@@ -172,17 +172,19 @@ def hand_over(context: StepContext, queue: JobQueue, committed: CommitReceived) 
 
 
 def on_reveal(context: StepContext, event: RevealReceived) -> None:
-    """Raises Refused if the ciphertext does not open."""
+    """Raises Refused if the ciphertext does not open. A Reveal counts from its arrival, however
+    long that takes.
+    """
     lease = context.state.leases.get(event.reveal.assignment_hash)
     if lease is None:
         raise Refused(Code.UNKNOWN, f"assignment 0x{event.reveal.assignment_hash.hex()}")
-    if not event.has_opened:
+    if not event.has_opened and not event.opens_within:
         raise Refused(
             Code.DOES_NOT_OPEN,
             "reveal: the stored ciphertext does not open to outputDigest under this salt",
         )
     moved, _ = step_lease(context, lease, event)
-    if moved is lease:
+    if moved is lease or event.opens_within:
         return
     context.note(lease.job_id, "revealed", f"execution {lease.index}")
     advance(context, context.state.jobs[lease.job_id])

@@ -60,6 +60,7 @@ class Closed(Struct, frozen=True, tag=True):
     commit: Envelope[Commit]
     reveal_by: UnixSeconds
     committed_at: UnixSeconds = UnixSeconds(0)
+    has_arrived: bool = False  # the reveal came in time, and its large ciphertext is being opened
 
 
 class Revealed(Struct, frozen=True, tag=True):
@@ -202,8 +203,8 @@ def step(
             return _progress(lease, is_fetching, at)
         case BatchClosed(closed_at):
             return _close(lease, closed_at, limits)
-        case RevealReceived(reveal):
-            return _reveal(lease, reveal, at)
+        case RevealReceived():
+            return _reveal(lease, event, at)
         case ClientStopped():
             return _stop(lease, at, limits)
         case Tick():
@@ -323,12 +324,16 @@ def _close(
         return lease, ()
     if not isinstance(phase, Committed | Closed):
         raise Refused(Code.WRONG_PHASE, f"close: the lease is {type(phase).__name__}")
+    if isinstance(phase, Closed) and phase.has_arrived:
+        return lease, ()
     at = phase.at if isinstance(phase, Committed) else phase.committed_at
     return _to(lease, Closed(phase.commit, UnixSeconds(closed_at + limits.reveal_within), at))
 
 
-def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
-    phase = lease.phase
+def _reveal(
+    lease: Lease, event: RevealReceived, at: UnixSeconds
+) -> tuple[Lease, tuple[Effect, ...]]:
+    phase, reveal = lease.phase, event.reveal
     if isinstance(phase, Revealed) and phase.reveal == reveal:
         return lease, ()
     if not isinstance(phase, Closed):
@@ -338,6 +343,11 @@ def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple
     if at > phase.reveal_by:
         raise Refused(Code.TOO_LATE, f"reveal: was due by {phase.reveal_by}, now {at}")
     result = check_opens(phase.commit.message, reveal)
+    if event.opens_within:
+        if phase.has_arrived:  # a ciphertext that does not open gives no more time
+            return lease, ()
+        by = UnixSeconds(max(phase.reveal_by, at + event.opens_within))
+        return _to(lease, replace(phase, reveal_by=by, has_arrived=True))
     return _to(
         lease, Revealed(phase.commit, reveal, result, phase.committed_at), Effect.RESULT_OPEN
     )
