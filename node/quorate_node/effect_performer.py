@@ -38,6 +38,10 @@ LOG_TAIL_SECONDS = 2.0
 FETCH_RETRY_SECONDS = 1.0
 ABSENT_TRIES = 3  # when all sources say that they do not have an input; then the job is given up
 MACHINE_RETRY_SECONDS = 2.0
+FULL = {
+    "outputs": b"\n[/outputs is full; ask for more with --outputs or --disk]\n",
+    "scratch": b"\n[/scratch and /tmp are full; ask for more with --tmp or --disk]\n",
+}
 LOG_CHUNK_BYTES = frames.LOG_TEXT_MAX // 4
 
 log = logging.getLogger(__name__)
@@ -270,6 +274,8 @@ class EffectPerformer:
             pump.cancel()
             with suppress(asyncio.CancelledError):  # from the cancel in the line above
                 await pump
+        for name in exited.full:
+            await self._send_log(effect.coordinator, effect.assignment_hash, FULL[name])
         await self.submit(
             events.TaskExited(
                 effect.assignment_hash, ExitStatus(exited.status), exited.usage.wall_ms

@@ -13,7 +13,7 @@ from quorate import Job, Market
 from support.requirements import require
 
 GIB = 1 << 30
-SIZE = int(os.environ.get("QUORATE_OUTPUT_GIB", "2")) * GIB
+SIZE = int(os.environ.get("QUORATE_OUTPUT_GIB", "1")) * GIB
 MOST_RESIDENT = 400 << 20
 PROGRAM = """
 import sys
@@ -40,6 +40,7 @@ def most_resident(parent: int) -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.rule("4.82", "4.84")
 async def test_an_output_of_gigabytes_arrives_with_flat_memory(image: Path, tmp_path: Path) -> None:
     require("bwrap")

@@ -120,6 +120,7 @@ class Exit(Struct, frozen=True):
     # PROTOCOL §3: 0-255 exit, 256 + signal, 512 time-out, 513 memory kill
     status: int
     usage: Usage
+    full: tuple[str, ...] = ()  # volumes on disk without room at the exit: outputs, scratch
 
 
 class EngineRefuses(Refused):

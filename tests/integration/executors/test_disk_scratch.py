@@ -75,6 +75,7 @@ async def test_scratch_on_disk_is_larger_than_the_memory_and_bounded(
     async with ending(make_executor(kind, tmp_path), kind, tmp_path) as executor:
         assert executor.has_volumes
         found = json.loads((await said(executor, task)).splitlines()[-1])
+        assert (await executor.wait(task.lease_id)).full == ("scratch",), "the log will say --tmp"
         volume = tmp_path / "leases" / task.lease_id / mounts.SCRATCH_NAME
         assert mounts.is_mounted(volume)
         # A daemon that was killed left it; the next one removes it with the lease.
@@ -88,6 +89,16 @@ async def test_scratch_on_disk_is_larger_than_the_memory_and_bounded(
     assert found["error"] == "ENOSPC" and found["files error"] == "ENOSPC"
     assert 15_000 < found["files"] < 20_000
     assert found["seen"] == [["run"], [".quorate"]] and found["runs"] in (False, 7)
+
+
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_full_outputs_are_named(kind: str, image: Path, tmp_path: Path) -> None:
+    require("mounts")
+    fill = "open('/outputs/x', 'wb').write(bytes(99 << 20))"
+    task = python_task(image, f"try: {fill}\nexcept OSError: print('full')")
+    async with ending(make_executor(kind, tmp_path), kind, tmp_path) as executor:
+        assert b"full" in await said(executor, task)
+        assert (await executor.wait(task.lease_id)).full == ("outputs",)
 
 
 @pytest.mark.parametrize("kind", [VOLUME])

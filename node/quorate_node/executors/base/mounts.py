@@ -22,6 +22,7 @@ _UNMOUNT_TRIES = 20
 _INODE_BYTES = 256
 _BLOCK_BYTES = 4096
 _SLACK_BYTES = 4 << 20
+_FULL_BYTES = 64 << 10
 _PROGRAM_SECONDS = 60
 SCRATCH_NAME = "scratch"
 SCRATCH_INODES_LEAST, SCRATCH_INODES_MAX = 16_384, 1 << 20
@@ -115,6 +116,17 @@ def unmount_volumes(folder: Path) -> None:
         unmount(volume)
         if is_mounted(volume):
             raise Unavailable(f"{volume} is still in use")
+
+
+def full_volumes(folder: Path) -> tuple[str, ...]:
+    """Names the volumes of a lease in which a program could not write on."""
+    found = []
+    for name in ("outputs", SCRATCH_NAME):
+        if (folder / f"{name}.ext4").exists() and is_mounted(folder / name):
+            place = os.statvfs(folder / name)
+            if place.f_bavail * place.f_frsize < _FULL_BYTES or not place.f_favail:
+                found.append(name)
+    return tuple(found)
 
 
 def mount_memory(target: Path, total_bytes: int, inodes: int, user: int) -> None:

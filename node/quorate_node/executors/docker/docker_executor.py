@@ -315,7 +315,7 @@ class DockerExecutor:
                 case TaskState.EXITED:
                     assert found is not None, "an absent container has not exited"
                     return await self._call(
-                        lambda found=found: self._usage.exit_of(lease_id, found)  # type: ignore[misc]
+                        lambda found=found: self._exit(lease_id, found)  # type: ignore[misc]
                     )
                 case TaskState.RUNNING:
                     assert found is not None, "an absent container does not run"
@@ -369,6 +369,9 @@ class DockerExecutor:
 
     async def _call(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, _translated, work)
+
+    def _exit(self, lease_id: str, found: Inspection) -> Exit:
+        return self._usage.exit_of(lease_id, found, self._dirs.folder(lease_id))
 
     def _facts(self) -> EngineFacts:
         self._engine = read_engine_facts(self._api, self._wanted, self._home)

@@ -274,9 +274,8 @@ class BwrapExecutor(SupervisedExecutor):
             if counted.cpu_ms
             else Counters(ended.usage.cpu_ms, ended.usage.peak_memory_bytes)
         )
-        return Exit(
-            ended.status, Usage(ended.usage.wall_ms, counters.cpu_ms, counters.peak_memory_bytes)
-        )
+        usage = Usage(ended.usage.wall_ms, counters.cpu_ms, counters.peak_memory_bytes)
+        return Exit(ended.status, usage, mounts.full_volumes(self._folder(lease_id)))
 
     def _collect(self, folder: Path, destination: Path, caps: OutputCaps) -> None:
         if lease_state(folder) is not TaskState.EXITED:
