@@ -266,7 +266,8 @@ def terms_of(
         beacon=deployment.beacon_info(),
         statement_keys={info.coordinator: info.statement_key for info in infos},
         classes=tuple(
-            with_cuda(item, inventory.cuda_version) for item in divide(config, hardware, host, gpus)
+            with_cuda(item, inventory.cuda_version)
+            for item in divide(config, hardware, host, gpus, executor.has_volumes)
         ),
         sandbox=executor.sandbox,
         policy=Policy(

@@ -38,6 +38,10 @@ LOG_TAIL_SECONDS = 2.0
 FETCH_RETRY_SECONDS = 1.0
 ABSENT_TRIES = 3  # when all sources say that they do not have an input; then the job is given up
 MACHINE_RETRY_SECONDS = 2.0
+FULL = {
+    "outputs": b"\n[/outputs is full; ask for more with --outputs or --disk]\n",
+    "scratch": b"\n[/scratch and /tmp are full; ask for more with --tmp or --disk]\n",
+}
 LOG_CHUNK_BYTES = frames.LOG_TEXT_MAX // 4
 
 log = logging.getLogger(__name__)
@@ -237,10 +241,10 @@ class EffectPerformer:
             return  # too late: the core's Tick at commitBy ends the lease
         coordinator = self.coordinators.get(effect.coordinator)
         sources = coordinator.sources(effect.sources) if coordinator else JobSources()
-        lease_id = effect.assignment_hash.hex()
+        lease_id, rate = effect.assignment_hash.hex(), 0
         for tries_left in reversed(range(ABSENT_TRIES)):
             try:
-                await self.job_runner.fetch(lease_id, effect.spec, sources, left)
+                rate = await self.job_runner.fetch(lease_id, effect.spec, sources, left)
                 break
             except AbsentEverywhere as error:
                 if not tries_left:
@@ -251,7 +255,7 @@ class EffectPerformer:
                 # a deadline.
                 pause = min(error.retry_after, FETCH_RETRY_SECONDS)
                 raise Unavailable(str(error), pause) from error
-        await self.submit(events.InputsFetched(effect.assignment_hash))
+        await self.submit(events.InputsFetched(effect.assignment_hash, rate))
 
     async def _watch(self, effect: effects.WatchTask) -> None:
         lease_id = effect.assignment_hash.hex()
@@ -270,6 +274,8 @@ class EffectPerformer:
             pump.cancel()
             with suppress(asyncio.CancelledError):  # from the cancel in the line above
                 await pump
+        for name in exited.full:
+            await self._send_log(effect.coordinator, effect.assignment_hash, FULL[name])
         await self.submit(
             events.TaskExited(
                 effect.assignment_hash, ExitStatus(exited.status), exited.usage.wall_ms

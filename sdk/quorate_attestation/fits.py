@@ -11,6 +11,8 @@ from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.job_spec import JobSpec, image_digest, is_image_cid
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.messages.ports import Sandbox
+from quorate_protocol.quantity_input import size_text
+from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, Hash32, JobKind
 
 WITHOUT_ENGINE = (Sandbox.BWRAP.value, Sandbox.PROCESS.value)
@@ -28,6 +30,8 @@ class Promise(Protocol):
     def images(self) -> tuple[Hash32, ...]: ...
     @property
     def store_bytes(self) -> int: ...
+    @property
+    def bandwidth(self) -> int: ...
 
 
 def fits(spec: JobSpec, slot: SlotOffer, offer: Promise) -> bool:
@@ -74,16 +78,24 @@ def shortfalls(
         yield DeclineReason.SANDBOX, f"{', '.join(run_in)} runs only images named by CID"
     if offer.images and image_digest(spec.image) not in offer.images:
         yield DeclineReason.IMAGE, f"image {spec.image} is not on its owner's list"
+    if wanted.cpu_millis > slot.cpu_millis:
+        text = f"it has {slot.cpu_millis / 1000:g} cores, the job asks for "
+        yield DeclineReason.RESOURCES, f"{text}{wanted.cpu_millis / 1000:g}"
     for name, asked, given in (
-        ("thousandths of a core", wanted.cpu_millis, slot.cpu_millis),
-        ("bytes of memory", wanted.memory_bytes, slot.memory_bytes),
-        ("bytes of scratch", wanted.scratch_bytes, slot.scratch_bytes),
-        ("bytes of output", wanted.output_bytes, slot.output_bytes),
-        ("bytes of image and inputs", spec.input_bytes(), slot.input_bytes),
-        ("bytes of store for image, inputs and output", spec.store_bytes(), offer.store_bytes),
+        ("memory", wanted.memory_bytes, slot.memory_bytes),
+        ("disk for /scratch", wanted.disk_scratch_bytes, slot.scratch_bytes),
+        ("output", wanted.output_bytes, slot.output_bytes),
+        ("image and inputs", spec.input_bytes(), slot.input_bytes),
+        ("store for image, inputs and output", spec.store_bytes(), offer.store_bytes),
     ):
         if asked > given:
-            yield DeclineReason.RESOURCES, f"it has {given} {name}, the job asks for {asked}"
+            text = f"it has {size_text(given)} of {name}, the job asks for {size_text(asked)}"
+            yield DeclineReason.RESOURCES, text
+    seconds = quotes.fetch_seconds(quotes.fetch_bytes(spec), offer.bandwidth)
+    most = quotes.start_within_seconds(spec)
+    if seconds > most:
+        text = f"it fetches image and inputs in {seconds} s, the job waits {most} s (start_within)"
+        yield DeclineReason.RESOURCES, text
     if wanted.gpu is None and slot.pool.is_gpu:
         yield DeclineReason.RESOURCES, "the slot has GPUs, and the job asks for none"
     if wanted.gpu is not None:

@@ -9,6 +9,7 @@ from quorate_attestation.catalogue import model_named, models_called
 from quorate_protocol.messages.classes import Host, Pool
 from quorate_protocol.messages.job_spec import GpuRequest
 from quorate_protocol.messages.offer import SlotOffer
+from quorate_protocol.quantity_input import size_text
 
 _GB = 10**9
 
@@ -24,8 +25,8 @@ def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
         found.append(f"its model is {slot.gpu}, the job asks for {wanted.model}")
     if wanted.vram_bytes_min > slot.vram_bytes:
         found.append(
-            f"its GPU has {slot.vram_bytes} bytes of memory, the job asks for "
-            f"{wanted.vram_bytes_min}"
+            f"its GPU has {size_text(slot.vram_bytes)} of memory, the job asks for "
+            f"{size_text(wanted.vram_bytes_min)}"
         )
     has = capability_of(slot.host)
     if wanted.compute_capability_min > has:

@@ -9,9 +9,10 @@ from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model import market_index
 from quorate_coordinator.core.model.entities import Decided, WorkWindow
 from quorate_protocol.codec.eip712 import digest
-from quorate_protocol.limits import DEVNET, HOUR
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT
 from quorate_protocol.messages.signed import Accept, Assignment, Decline, LeaseProgress
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import quotes
@@ -129,7 +130,7 @@ def test_a_provider_cannot_quote_a_day_for_a_small_job(attack) -> None:  # type:
     market = SitterMarket(sitter)
     job_id = market.order(0, 1, accept_unverified=True)
     spec = market.job(job_id).submission.spec
-    most = quotes.fetch_seconds_max(spec)
+    most = quotes.fetch_seconds_max(spec, BANDWIDTH_DEFAULT)
     market.quoted = most + 1
     with pytest.raises(Refused, match=rf"quotedFetchSeconds is {most + 1}, at most {most}"):
         market.deliver()
@@ -139,7 +140,7 @@ def test_a_provider_cannot_quote_a_day_for_a_small_job(attack) -> None:  # type:
         seconds += 1
     assert seconds == DEVNET.accept_within + 1 and market.window(sitter) == 1
     large = replace(spec, image_bytes=1 << 40)
-    assert quotes.fetch_seconds_max(large) == HOUR
+    assert quotes.fetch_seconds_max(large, BANDWIDTH_DEFAULT) == spec.start_within
     attack(
         name="a provider quotes a day to fetch a small image",
         before="its run slot and the client's job, for a day",

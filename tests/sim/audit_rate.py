@@ -6,6 +6,7 @@ from quorate_coordinator.core.model.lease import Closed, Committed
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import Address, Hash32, Label, VerifyTier
+from sim.workload import paid_seconds
 
 
 def rate_of(
@@ -32,7 +33,7 @@ def rate_of(
     error = (750_000 if trust.strikes else 300_000) // (15 + trust.passed)
     least = {VerifyTier.LEAN: 20_000, VerifyTier.STANDARD: 30_000}[order.verify_tier]
     gain = min(
-        job.submission.spec.max_duration
+        paid_seconds(job.submission.spec)
         * 1000
         * primary.assignment.message.price_per_hour
         // 3_600_000,

@@ -138,11 +138,13 @@ class Client:
 
     def _order_one(self, job: JobPlan) -> None:
         random = self.plan.stream(f"order/{job.client}/{job.number}")
+        chance = self.plan.stream(f"large/{job.client}/{job.number}").random()
         spec = workload.make_spec(
             random,
             f"job-{job.client}-{job.number}",
             is_long=self.plan.has_boasters,
             has_gpus=self.plan.has_gpus,
+            is_large=chance < 0.2 and not self.plan.party,
         )
         if self.plan.has_absent_inputs and self.number == 1:
             spec = replace(spec, image=workload.DEAD_IMAGE, image_bytes=0, start_within=Seconds(30))
@@ -245,7 +247,7 @@ class Client:
         is_held_likely = self.plan.market is Market.LARGE
         tier = random.choices(tiers, [6, 6, 4] if is_held_likely else [1, 1, 1])[0]
         price, executions = random.choice([120_000, 200_000]), random.choice([2, 3, 3, 5, 7])
-        three = 3 * (price * spec.max_duration // 3_600)
+        three = 3 * (price * workload.paid_seconds(spec) // 3_600)
         fields: dict[str, object] = {
             "client": self.account.address,
             "coordinator": key("coordinator").address,
@@ -256,7 +258,7 @@ class Client:
             "max_price_per_hour": Price(price),
             # Sometimes exactly what three executions can cost, with the fee.
             "budget": Amount(1_000_000 if random.random() < 0.6 else three + three // 50),
-            "max_duration": spec.max_duration,
+            "max_duration": workload.paid_seconds(spec),
             "max_executions": Small(executions),
             "audit_premium_bps": Bps(500),
             "max_fee_bps": Bps(500),

@@ -21,6 +21,7 @@ from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Hash
 from sim import repeat_checks
 from sim.coverage import Coverage
 from sim.parties import DOMAIN, beacon_signature
+from sim.workload import paid_seconds
 
 
 @dataclass(slots=True)
@@ -177,7 +178,7 @@ class ConductChecks:
         job = core.state.jobs[lease.job_id]
         order, spec = job.submission.order.message, job.submission.spec
         shape = (message.spec_hash, message.max_duration, frame.spec, frame.sources)
-        asked = (order.spec_hash, spec.max_duration, spec, core.rules.sources)
+        asked = (order.spec_hash, paid_seconds(spec), spec, core.rules.sources)
         is_right = shape == asked and message.pool in {pool.id() for pool in job.pools}
         assert is_right, "I9: an Assignment differs from the order in more than its price"
         assert message.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"

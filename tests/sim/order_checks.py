@@ -14,6 +14,7 @@ from quorate_protocol.rules.reputation import fold
 from quorate_protocol.units import Address, Hash32, Label, Outcome, UnixSeconds, WorkStage
 from sim.coordinator import FEE_BPS
 from sim.coverage import Coverage
+from sim.workload import paid_seconds
 
 ASSIGNMENTS_MAX = 64
 BYTES_PER_SECOND = 1_000_000
@@ -107,7 +108,7 @@ class OrderChecks:
     def _ordered(self, core: CoordinatorCore, job: Job, at: int) -> None:
         """I3: an order covers what verification may need, at a price that two owners meet."""
         order, spec = job.submission.order.message, job.submission.spec
-        longest = 1000 * spec.max_duration * order.max_price_per_hour // 3_600_000
+        longest = 1000 * paid_seconds(spec) * order.max_price_per_hour // 3_600_000
         is_verified = job.ack.message.rule is not Label.UNVERIFIED
         if job.is_escrowed:
             assert not job.reserved, "I4: a funded order reserves money of its client's tab"
@@ -142,18 +143,20 @@ class OrderChecks:
         assert able >= OWNERS_AT_PRICE, f"4.57: {able} owners meet the price of an order"
 
     def _accepted(self, core: CoordinatorCore, accept: Accept) -> None:
-        """I7: no quote is longer than the bytes that the job declares can take."""
+        """I7: no quote is longer than the bytes that the job declares can take at the bandwidth of
+        the offer, or than its client waits.
+        """
         lease = core.state.leases[accept.assignment_hash]
         spec = core.state.jobs[lease.job_id].submission.spec
         self._accepts.setdefault(accept.assignment_hash, accept)
         image = spec.image_bytes or REGISTRY_IMAGE_BYTES
         fetched = image + sum(item.size_bytes for item in spec.inputs)
-        for quoted, size in (
-            (accept.quoted_fetch_seconds, fetched),
-            (accept.quoted_store_seconds, spec.resources.output_bytes),
-        ):
-            most = min(3600, 60 + size // BYTES_PER_SECOND)
-            assert quoted <= most, f"4.4: {quoted} s are quoted for {size} bytes"
+        offer = core.state.providers[lease.provider].offer
+        assert offer is not None, "it was assigned by an offer"
+        seconds = min(spec.start_within, 60 + 2 * -(-fetched // offer.bandwidth))
+        assert accept.quoted_fetch_seconds <= seconds, f"4.4: {fetched} bytes within {seconds} s"
+        seconds = min(3600, 60 + spec.resources.output_bytes // BYTES_PER_SECOND)
+        assert accept.quoted_store_seconds <= seconds, f"4.4: an output within {seconds} s"
 
     def _fetching(self, lease: Lease, stage: WorkStage, at: int) -> None:
         """I7: a lease that still fetches long after its quote goes to another provider."""
@@ -214,7 +217,7 @@ class OrderChecks:
         order, stored = job.submission.order.message, self._accepts[running[0]].quoted_store_seconds
         sent = lease.assignment.message.accept_by - self._limits.accept_within
         latest = at + stored + self._limits.commit_grace + 1 - sent
-        seconds = min(job.submission.spec.max_duration, max(0, latest))
+        seconds = min(paid_seconds(job.submission.spec), max(0, latest))
         pay = 1000 * seconds * order.max_price_per_hour // 3_600_000
         assert job.reserved <= pay + pay * FEE_BPS // 10_000, (
             f"4.43: {job.reserved} stay reserved for a stopped job that can cost {pay}"

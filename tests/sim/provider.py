@@ -104,9 +104,7 @@ class Provider(ProviderEffects):
 
     def _terms(self, plan: Plan) -> Terms:
         room = SlotResources(64_000, 1 << 36, 1 << 40, 1 << 40, 1 << 40)
-        policy = Policy(
-            Price(0), (), (JobKind.TASK,), input_bytes_per_second=1 << 40, trust=plan.trust
-        )
+        policy = Policy(Price(0), (), (JobKind.TASK,), trust=plan.trust)
         keys = {self.coordinator: key("statement").address}
         if plan.has_second_coordinator:
             keys[second_coordinator.ACCOUNT.address] = second_coordinator.STATEMENT.address

@@ -57,7 +57,7 @@ class Ran:
 
 
 def make_spec(
-    random: Random, name: str, is_long: bool = False, has_gpus: bool = False
+    random: Random, name: str, is_long: bool = False, has_gpus: bool = False, is_large: bool = False
 ) -> job_spec.JobSpec:
     """A small job; its argv says what it does. A long one may run for minutes, but does not."""
     kind, duration = random.choice(KINDS), random.randint(4, 12)
@@ -71,7 +71,7 @@ def make_spec(
     return job_spec.JobSpec(
         JobKind.TASK,
         IMAGE,
-        10,
+        10_500_000_000 if is_large else 10,
         argv,
         "",
         (),
@@ -81,6 +81,12 @@ def make_spec(
         Seconds(duration),
         job_spec.Compare(),
     )
+
+
+def paid_seconds(spec: job_spec.JobSpec) -> Seconds:
+    """The longest time that an execution is paid for: with 10 ms for each MB beyond 10 GB."""
+    large = spec.image_bytes + sum(item.size_bytes for item in spec.inputs) - 10_000_000_000
+    return Seconds(spec.max_duration + max(0, large) // 100_000_000)
 
 
 def can_fetch(spec: job_spec.JobSpec, who: str) -> bool:

@@ -125,6 +125,7 @@ class HttpServer:
             problems=self.problems,
             market_history=self.tables.history,
             check_inputs=self._input_search().check,
+            check_output=self.staging.check_output,
             must_be_funded=self.must_be_funded,
             must_have_room=self._must_have_room,
             deployment_hash=digest(self.config.deployment),

@@ -42,6 +42,7 @@ from quorate_protocol.messages.views import (
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules import orders
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http import client_networks
 from quorate_runtime.http.coordinator_routes import (
@@ -82,6 +83,8 @@ class Api:
     market_history: Callable[[HistoryQuery], Awaitable[MarketHistory]]
     # Raises Refused if image or an input is in no source.
     check_inputs: Callable[[JobSpec, Address], Awaitable[bool]]
+    # Raises Refused for larger outputs than the store keeps.
+    check_output: Callable[[JobSpec], None]
     # Raises Refused or Unavailable unless `Jobs` has the order's budget.
     must_be_funded: Callable[[Order], Awaitable[None]]
     # Raises Refused while nothing more can be stored but receipts.
@@ -152,7 +155,13 @@ class Api:
         validate_spec(wanted.spec)
         client = self.auth.account(request) or ZERO_ADDRESS
         state, rules = self.core.state, self.core.rules
-        return answer(views.plan_view(state, rules, self.now(), wanted, client))
+        view = views.plan_view(state, rules, self.now(), wanted, client)
+        try:
+            self.check_output(wanted.spec)
+        except Refused as refused:  # not re-raised: a plan says why an order would be refused
+            nearest = view.nearest or refused.detail.removeprefix("order: ")
+            view = replace(view, refusal=view.refusal or refused.code.value, nearest=nearest)
+        return answer(view)
 
     @handles(Routes.SESSION)
     async def post_session(self, request: web.Request) -> web.Response:
@@ -187,6 +196,7 @@ class Api:
             is_known = job_id in self.core.state.jobs
             if not is_known:
                 self._check_new(client)
+                self.check_output(submission.spec)
             if submission.escrowed and not is_known:
                 await self.must_be_funded(submission.order.message)
             lacks_content = False

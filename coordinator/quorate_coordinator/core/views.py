@@ -273,12 +273,14 @@ def plan_view(
     pool, refusal = chosen.pool, chosen.refusal
     hosts = Counter(slot.host for slot in offers.live_slots(context, pool, HOSTS_LOOKED_MAX))
     priced, worst, owners, found, lowest, auditor = 0, 0, 0, 0, None, 0
+    bandwidths = [0]
     if chosen.rule is not Label.NONE:
         owners = len(offers.owners_of(context, *chosen.pools))
         found, lowest = offers.offers_for(context, pool, spec, price_max)
+        bandwidths = offers.bandwidths(context, pool, spec, price_max, HOSTS_LOOKED_MAX) or [0]
         auditor = min(price_max, offers.median_price(context, pool))
         priced = settlement.executions_priced(chosen.rule)
-        one = price_max * spec.max_duration * 1000 // 3_600_000
+        one = price_max * spec.paid_seconds() * 1000 // 3_600_000
         worst = one * priced + one * priced * rules.fee_bps // 10_000
     return PlanView(
         pool=pool,
@@ -294,6 +296,8 @@ def plan_view(
         refusal="" if refusal is None else refusal.code.value,
         hosts=tuple(HostOwners(str(host), count) for host, count in hosts.most_common()),
         siblings=_siblings(context, pool, spec, hosts),
+        bandwidth_least=min(bandwidths),
+        bandwidth_most=max(bandwidths),
     )
 
 

@@ -36,7 +36,7 @@ from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope, without_ti
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.signed import Assignment, Commit, Heartbeat, Reveal, Voucher
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Hash32, UnixSeconds, usd
+from quorate_protocol.units import Address, Hash32, Seconds, UnixSeconds, usd
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http.client_networks import address_of, is_public, registered_network
 from quorate_runtime.keys.crypto import recover
@@ -47,6 +47,8 @@ from quorate_runtime.keys.crypto import recover
 # same answer as the first, and decrypting a large output is expensive.
 
 ANSWERS_MAX = 8192
+OPENED_SOON_BYTES = 256 << 20  # more takes a good part of the time to reveal
+OPENED_PER_SECOND_LEAST, OPEN_SECONDS_LEAST = 10_000_000, 60
 
 
 @dataclass(slots=True)
@@ -347,6 +349,10 @@ class FrameHandler:
             raise Refused(Code.UNKNOWN, f"assignment 0x{reveal.assignment_hash.hex()}")
         if isinstance(lease.phase, leases.Closed):
             check_opens(lease.phase.commit.message, reveal)
+            size = self.core.state.jobs[lease.job_id].submission.spec.resources.output_bytes
+            if size > OPENED_SOON_BYTES:
+                within = Seconds(OPEN_SECONDS_LEAST + size // OPENED_PER_SECOND_LEAST)
+                await self.actor.submit(ev.RevealReceived(reveal, False, within))
             await self._check_output(lease, lease.phase.commit.message.encrypted_output, reveal)
         await self.actor.submit(ev.RevealReceived(reveal, has_opened=True))
 

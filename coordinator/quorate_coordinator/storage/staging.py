@@ -32,7 +32,10 @@ from quorate_coordinator.core.model.lease import Accepted, Closed, Committed, Le
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_protocol.codec.cids import cid_parts
+from quorate_protocol.limits import EXECUTIONS_VERIFIED
+from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.ports import Clock
+from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32
 from quorate_runtime.http.client_networks import network_of
@@ -141,6 +144,18 @@ class Staging:
     @property
     def stores(self) -> tuple[ContentStore, ...]:
         return self.outputs, self.uploads, self.small
+
+    def check_output(self, spec: JobSpec) -> None:
+        """Refuses an order whose outputs do not fit three times: the upload would fail, and be the
+        lapse of an honest provider.
+        """
+        most, asked = self._shares.outputs // EXECUTIONS_VERIFIED, spec.resources.output_bytes
+        if asked > most:
+            raise Refused(
+                Code.OVERSIZE,
+                f"order: outputs of {size_text(asked)} are asked for, this coordinator keeps "
+                f"{size_text(most)} of an execution; ask for less, or another coordinator",
+            )
 
     async def has(self, digest: Hash32) -> bool:
         """Readers are served from all of the stores."""

@@ -200,6 +200,16 @@ class Settings(Struct, frozen=True):
             read=bytes_of,
         ),
     ] = 0  # half of the disk
+    job_disk_bytes: Annotated[
+        int,
+        Option(
+            "Disk for outputs and scratch files of all run slots, such as 200GB (default: half of "
+            "what is free); a third is for outputs",
+            "--job-disk",
+            most=SIZE_MAX,
+            read=bytes_of,
+        ),
+    ] = 0  # half of what is free
     ipfs_gateways: Annotated[
         tuple[str, ...],
         Option(
@@ -327,6 +337,7 @@ def offer_room_bytes(settings: Settings) -> int:
         addresses=(settings.public_url or listens_at,),
         images=(ZERO_HASH,) * len(settings.images),
         store_bytes=BYTES_OF_SLOT_MAX,
+        bandwidth=BYTES_OF_SLOT_MAX,
     )
     return OFFER_BYTES_MAX - len(offer.encode())
 

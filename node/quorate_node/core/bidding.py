@@ -12,20 +12,13 @@ from quorate_attestation import fits
 from quorate_node.core import capacity, cuda_versions, events
 from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import Execution
-from quorate_node.core.terms import FETCHED_PER_SECOND, Terms
+from quorate_node.core.terms import Terms
 from quorate_protocol.limits import HOUR
 from quorate_protocol.messages.job_spec import JobSpec, validate
-from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX
+from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT, BYTES_OF_SLOT_MAX
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, PriceTier, UnixSeconds, usd
-
-FETCH_SECONDS_LEAST = 10
-# Image and inputs of one job that can be fetched within the longest quote. No slot offers more.
-FETCHED_MAX = (
-    quotes.SECONDS_MAX - FETCH_SECONDS_LEAST
-) * FETCHED_PER_SECOND - quotes.REGISTRY_IMAGE_BYTES
 
 
 class DeclineCause(Struct, frozen=True):
@@ -39,7 +32,7 @@ class Bid(Struct, frozen=True):
     """The Assignment and spec to decide about, and the provider's terms.
 
     `cuda_requirement`: what the image asks of the driver; "" if that is not known yet.
-    `store_bytes`: as the newest offer says.
+    `store_bytes` and `bandwidth`: as the newest offer says.
     """
 
     assignment: Assignment
@@ -47,6 +40,7 @@ class Bid(Struct, frozen=True):
     terms: Terms
     cuda_requirement: str = ""
     store_bytes: int = BYTES_OF_SLOT_MAX
+    bandwidth: int = BANDWIDTH_DEFAULT
 
 
 Check = Callable[[Bid], DeclineCause | None]
@@ -66,12 +60,12 @@ def _check_consistency(bid: Bid) -> DeclineCause | None:
         return DeclineCause(
             DeclineReason.MISMATCH, "the spec is not the one that the assignment names"
         )
-    if bid.spec.max_duration != bid.assignment.max_duration:
+    if bid.spec.paid_seconds() != bid.assignment.max_duration:
         return DeclineCause(
             DeclineReason.MISMATCH,
             (
                 f"maxDuration is {bid.assignment.max_duration} s, the spec says "
-                f"{bid.spec.max_duration} s"
+                f"{bid.spec.paid_seconds()} s"
             ),
         )
     return None
@@ -115,7 +109,7 @@ def _check_fit(bid: Bid) -> DeclineCause | None:
     """Declines what the offer does not promise. The coordinator asks the same function."""
     slot, terms = bid.terms.slot(bid.assignment.pool), bid.terms
     assert slot is not None, "an earlier check declines an unknown pool"
-    lacking = fits.shortfalls(bid.spec, slot, terms.promise(bid.store_bytes))
+    lacking = fits.shortfalls(bid.spec, slot, terms.promise(bid.store_bytes, bid.bandwidth))
     return next((DeclineCause(reason, text) for reason, text in lacking), None)
 
 
@@ -135,12 +129,6 @@ CHECKS: tuple[Check, ...] = (
     _check_fit,
     _check_cuda,
 )
-
-
-def quoted_fetch_seconds(bid: Bid) -> int:
-    """Returns how long a fetch may take here: generous, as it is part of the commit deadline."""
-    size = quotes.fetch_bytes(bid.spec)
-    return FETCH_SECONDS_LEAST + size // bid.terms.policy.input_bytes_per_second
 
 
 # How far ahead an acceptBy may lie. It is far less than the time for which the core remembers ended
@@ -183,10 +171,11 @@ def answer(
     is_draining: bool,
     gone: frozenset[str] = frozenset(),
     store_bytes: int = BYTES_OF_SLOT_MAX,
+    bandwidth: int = BANDWIDTH_DEFAULT,
 ) -> tuple[DeclineCause | None, UnixSeconds]:
     """Returns the reason to decline (None to accept), and when a run slot will be free (0 if that
-    is not it). `gone` are GPUs that the driver no longer lists; `store_bytes` is the newest
-    offer's.
+    is not it). `gone` are GPUs that the driver no longer lists; `store_bytes` and `bandwidth`
+    are the newest offer's.
     """
     if is_draining:
         return DeclineCause(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
@@ -194,7 +183,7 @@ def answer(
         text = "the operator key changes, GPUs are challenged, or a receipt was false"
         return DeclineCause(DeclineReason.DRAINING, text), NO_START
     assignment = event.assignment.message
-    bid = Bid(assignment, event.spec, terms, event.cuda_requirement, store_bytes)
+    bid = Bid(assignment, event.spec, terms, event.cuda_requirement, store_bytes, bandwidth)
     no = decide(bid)
     if no is not None:
         return no, NO_START

@@ -103,9 +103,12 @@ class AcceptDelivered(Struct, frozen=True, tag=True):
 
 
 class InputsFetched(Struct, frozen=True, tag=True):
-    """Image and inputs are verified and on this machine."""
+    """Image and inputs are verified and on this machine. `rate`: bytes a second that came in
+    meanwhile; 0 if they were too few to tell.
+    """
 
     assignment_hash: Hash32
+    rate: int = 0
 
 
 class TaskStarted(Struct, frozen=True, tag=True):

@@ -32,6 +32,7 @@ from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
 from quorate_protocol.messages.beacon_rounds import round_at, round_time
 from quorate_protocol.messages.commitment import assignment_id, commitment, result_digest
+from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT
 from quorate_protocol.messages.signed import Accept, Commit, CommitEntry, CommitSet, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes, settlement
@@ -71,6 +72,7 @@ def begin(
     quoted_run: int,
     terms: Terms,
     gpus: tuple[str, ...] = (),
+    bandwidth: int = BANDWIDTH_DEFAULT,
 ) -> Stepped:
     """Accepts, or declines. `start_by` > 0: when a taken run slot will be free."""
     assignment, assignment_hash = (
@@ -91,11 +93,11 @@ def begin(
             phase=phase,
         )
         return declined, duties(declined)
-    bid = bidding.Bid(assignment, event.spec, terms)
     slot = terms.slot(assignment.pool)
     assert slot is not None, "bidding declines an unknown pool"
-    # The slowest upload that may be quoted: with a shorter quote an honest owner would lapse.
-    fetch, store = bidding.quoted_fetch_seconds(bid), quotes.store_seconds_max(event.spec)
+    # The slowest that may be quoted: with a shorter quote an honest owner would lapse.
+    fetch = quotes.fetch_seconds_max(event.spec, bandwidth)
+    store = quotes.store_seconds_max(event.spec)
     accept = Accept(
         assignment_hash, slot.host.digest(), Seconds(fetch), Seconds(quoted_run), Seconds(store), at
     )
@@ -223,7 +225,7 @@ def step(
             )
         case events.InputsFetched():
             return (
-                _enter(execution, Starting())
+                _enter(replace(execution, fetched_at=at), Starting())
                 if isinstance(execution.phase, Fetching)
                 else (execution, ())
             )
@@ -262,8 +264,18 @@ def _exited(execution: Execution, event: events.TaskExited, random: bytes) -> St
     if not isinstance(execution.phase, Running | Starting):
         return execution, ()
     assert len(random) == 32, "a salt is 32 fresh bytes"
-    usage = Milliseconds(max(settlement.USAGE_MS_MIN, event.usage_ms))
+    ran = max(settlement.USAGE_MS_MIN, event.usage_ms)
+    usage = Milliseconds(ran + 1000 * _paid_fetch_seconds(execution))
     return _enter(execution, Publishing(event.status, usage, Hash32(random)))
+
+
+def _paid_fetch_seconds(execution: Execution) -> int:
+    """The time of its own fetch, at most what the job allows (PROTOCOL 4.17). Whole seconds of a
+    clock may be one more than what passed, and 4.18 pays no second too many.
+    """
+    assert execution.accept is not None, "only an accepted execution runs"
+    fetched = execution.fetched_at - execution.accept.time - 1
+    return min(max(0, fetched), execution.spec.fetch_allowance())
 
 
 def _published(

@@ -157,6 +157,7 @@ class Execution(Struct, frozen=True):
     commit_by: UnixSeconds
     phase: Phase
     gpus: tuple[str, ...] = ()  # UUIDs; no other lease has them until the Commit
+    fetched_at: UnixSeconds = UnixSeconds(0)  # when image and inputs were here; 0 before
 
     @property
     def coordinator(self) -> Address:

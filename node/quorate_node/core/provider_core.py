@@ -18,7 +18,13 @@ from quorate_node.core.terms import Terms
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.codec.tables import Table, Tables
-from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX, WITHDRAWN, SlotOffer, in_steps
+from quorate_protocol.messages.offer import (
+    BANDWIDTH_DEFAULT,
+    BYTES_OF_SLOT_MAX,
+    WITHDRAWN,
+    SlotOffer,
+    in_steps,
+)
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.tabs import Owed, Tab
@@ -34,6 +40,7 @@ DECLINED_KEPT_MAX = 1_000
 OFFER_NUMBERS = 1 << 16
 NEVER = UnixSeconds(2**63)
 FORGET_AT_ONCE_MAX = 64
+FETCH_RATES_KEPT = 16
 # Beyond this the oldest is forgotten. One takes about 140 bytes. A million are seven days of 1.6
 # executions a second.
 SETTLED_KEPT_MAX = 1_000_000
@@ -48,7 +55,15 @@ class Scalars(Struct, frozen=True):
     is_draining: bool = False
     recent_ms: tuple[int, ...] = ()
     store_bytes: int = BYTES_OF_SLOT_MAX  # room in the content store, `in_steps`
+    fetch_rates: tuple[int, ...] = ()  # bytes a second of the last fetches
     gpus_gone: tuple[str, ...] = ()  # GPUs of the terms that the driver does not list any more
+
+    @property
+    def bandwidth(self) -> int:
+        """What the offer says. The fastest of the last fetches counts: a client whose sources are
+        slow must not make a provider look slow.
+        """
+        return in_steps(max(self.fetch_rates)) if self.fetch_rates else BANDWIDTH_DEFAULT
 
 
 class ProviderCore(Tables):
@@ -180,9 +195,11 @@ class ProviderCore(Tables):
             case events.CommitSetReceived() | events.VerdictReceived() | events.StopReceived():
                 self._check_known(event)
                 return self._on_execution(event.assignment_hash, event, item)
+            case events.InputsFetched():
+                due = self._on_execution(event.assignment_hash, event, item)
+                return (*due, *self._on_fetch_rate(event.rate, at))
             case (
                 events.AcceptDelivered()
-                | events.InputsFetched()
                 | events.TaskStarted()
                 | events.TaskFailed()
                 | events.TaskExited()
@@ -284,6 +301,15 @@ class ProviderCore(Tables):
         self._set_scalars(replace(self.scalars, store_bytes=in_steps(event.room)))
         return (self._next_offer(at),) if self.scalars.offer_seq else ()
 
+    def _on_fetch_rate(self, rate: int, at: UnixSeconds) -> tuple[Effect, ...]:
+        if not rate:
+            return ()
+        before = self.scalars.bandwidth
+        rates = (*self.scalars.fetch_rates, rate)[-FETCH_RATES_KEPT:]
+        self._set_scalars(replace(self.scalars, fetch_rates=rates))
+        is_changed = self.scalars.bandwidth != before
+        return (self._next_offer(at),) if is_changed and self.scalars.offer_seq else ()
+
     def _set_scalars(self, scalars: Scalars) -> None:
         self.scalars_table[_FACTS] = scalars
 
@@ -322,13 +348,15 @@ class ProviderCore(Tables):
             self.scalars.is_draining,
             self.gone(),
             self.scalars.store_bytes,
+            self.scalars.bandwidth,
         )
         if no is None:
             owed = self.owed(assignment.coordinator)
             most = debts.most_pay(assignment)
             no = debts.why_unsecured(debt.tab, owed, most, terms.policy)
         gpus = () if no else self._gpus_for(assignment.pool)
-        begun, due = execution.begin(event, at, no, start_by, quoted, terms, gpus)
+        bandwidth = self.scalars.bandwidth
+        begun, due = execution.begin(event, at, no, start_by, quoted, terms, gpus, bandwidth)
         self._store_execution(begun)
         surplus = (
             [next(iter(self.declined.keys()))] if len(self.declined) > DECLINED_KEPT_MAX else []

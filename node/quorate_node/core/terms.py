@@ -14,7 +14,6 @@ from quorate_protocol.messages.ports import BeaconInfo, Sandbox
 from quorate_protocol.rules.tabs import TRUST_DEFAULT
 from quorate_protocol.units import Address, Amount, Hash32, JobKind, Price, Small
 
-FETCHED_PER_SECOND = 20_000_000
 MAX_HELD_DEFAULT = Amount(20 * USD)
 
 
@@ -49,9 +48,6 @@ class Policy(Struct, frozen=True):
     price_floor: Price
     images: tuple[str, ...]
     kinds: tuple[JobKind, ...]
-    input_bytes_per_second: int = (
-        FETCHED_PER_SECOND  # used only to quote the time of a fetch in an Accept
-    )
     declined_keep_seconds: int = (
         600  # longer than a coordinator repeats an Assignment that was declined
     )
@@ -69,6 +65,7 @@ class Promise(Struct, frozen=True):
     kinds: tuple[JobKind, ...]
     images: tuple[Hash32, ...]
     store_bytes: int
+    bandwidth: int
 
 
 class Terms(Struct, frozen=True):
@@ -94,11 +91,13 @@ class Terms(Struct, frozen=True):
     def gpus(self) -> frozenset[str]:
         return frozenset(uuid for item in self.classes for group in item.groups for uuid in group)
 
-    def promise(self, store_bytes: int) -> Promise:
-        """Returns what the offer says while the content store has this room."""
+    def promise(self, store_bytes: int, bandwidth: int) -> Promise:
+        """Returns what the offer says while the content store has this room and fetches are that
+        fast.
+        """
         policy = self.policy
         images = tuple(dict.fromkeys(image_digest(name) for name in policy.images))
-        return Promise((self.sandbox.value,), policy.kinds, images, store_bytes)
+        return Promise((self.sandbox.value,), policy.kinds, images, store_bytes, bandwidth)
 
     def run_slots(self, pool: Hash32) -> RunSlots | None:
         return next((item for item in self.classes if item.offer.pool.id() == pool), None)

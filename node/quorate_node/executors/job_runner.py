@@ -8,7 +8,7 @@ until the ciphertext is in the store.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
 from quorate_content.store.fetch_order import Source, host_name
 from quorate_content.store.web_fetch import WebContent, WebFile, folder_of, one_file
-from quorate_content.transfer.sealed import seal_directory
+from quorate_content.transfer.sealed import seal
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.market.content_sources import JobSources, OwnerGateways
 from quorate_protocol.codec import canonical
@@ -34,6 +34,7 @@ from quorate_runtime.files import write_atomic
 from quorate_runtime.process.crash_points import crash_point
 from quorate_runtime.process.hook_folder import write_hook
 
+MEASURED_BYTES_LEAST = 64 << 20
 _LEASE = "lease:"  # prefix of the name under which the content store pins a lease's inputs
 CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # at most seven days until the verdict, and seven after it
 
@@ -81,8 +82,11 @@ class JobRunner:
 
     async def fetch(
         self, lease_id: str, spec: JobSpec, sources: JobSources, deadline_seconds: float
-    ) -> None:
-        """Raises Unavailable if no source has them in time, Refused if it can never be."""
+    ) -> int:
+        """Returns the bytes a second that came in meanwhile, 0 if they were too few to tell. Raises
+        Unavailable if no source has them in time, Refused if it can never be.
+        """
+        began, before = self._clock.now(), self.store.fetched.total()
         limit = self._clock.now() + deadline_seconds
         named = sources.with_gateways(spec.gateways)
         ordered = await self._gateways.in_order(named, self._clock)
@@ -94,6 +98,7 @@ class JobRunner:
             if item.source:
                 left = max(0.1, limit - self._clock.now())
                 await self._fetch_from_source(lease_id, item, named, ordered, left)
+        fetched, lasted = self.store.fetched.total() - before, self._clock.now() - began
         if not is_image_cid(spec.image):
             await self.executor.fetch_image(
                 lease_id,
@@ -101,6 +106,7 @@ class JobRunner:
                 max(0.1, limit - self._clock.now()),
                 needs_gpu=spec.resources.gpu is not None,
             )
+        return round(fetched / max(lasted, 0.001)) if fetched >= MEASURED_BYTES_LEAST else 0
 
     async def _fetch_from_source(
         self,
@@ -178,10 +184,8 @@ class JobRunner:
         known = self._sealed.get(lease_id)
         if known is not None and await self.store.stat(known) is not None:
             return known
-        target, sealed = self._outputs / lease_id, self._outputs / f"{lease_id}.sealed"
-        sealed.unlink(missing_ok=True)
         crash_point("output.before-seal")
-        digest, cid, _ = await asyncio.to_thread(seal_directory, target, salt, sealed)
+        digest, pieces = await asyncio.to_thread(seal, self._outputs / lease_id, salt)
         if digest != output_digest:
             raise Refused(
                 Code.DOES_NOT_OPEN,
@@ -189,12 +193,11 @@ class JobRunner:
             )
         until = self._clock.now() + CIPHERTEXT_KEEP_SECONDS
         crash_point("output.before-store")
-        stat = await self.store.put(sealed, _ciphertext_owner(lease_id), until)
+        # Straight into the store, because another copy of a large output may not fit on the disk.
+        stat = await self.store.put(_stream(pieces), _ciphertext_owner(lease_id), until)
         crash_point("output.after-store")
-        assert stat.cid == cid, "sealing and the store compute the same CID"
-        sealed.unlink(missing_ok=True)
-        self._sealed[lease_id] = cid
-        return cid
+        self._sealed[lease_id] = stat.cid
+        return stat.cid
 
     async def remove(self, lease_id: str) -> None:
         """The ciphertext stays until its pin expires."""
@@ -203,7 +206,7 @@ class JobRunner:
         # The record goes first. Without it, a later call does not take a half deleted output for a
         # whole one.
         await asyncio.to_thread(self._record(lease_id).unlink, missing_ok=True)
-        for name in (lease_id, f"{lease_id}.part", f"{lease_id}.sealed"):
+        for name in (lease_id, f"{lease_id}.part"):
             await asyncio.to_thread(delete_tree, self._outputs / name)
         await self.store.unpin_all(_owner(lease_id))
 
@@ -272,12 +275,21 @@ class JobRunner:
             max_duration=spec.max_duration,
             gpus=gpus,
             hook=write_hook(self._hooks / profile.name, profile),
+            disk_scratch_bytes=asked.disk_scratch_bytes,
         )
 
     async def _path(self, cid: Cid) -> Path:
         # The lease's pin keeps the content in place after this returns.
         async with await self.store.lease(cid) as lease:
             return lease.path
+
+
+async def _stream(pieces: Generator[bytes, None, None]) -> AsyncIterator[bytes]:
+    try:
+        while piece := await asyncio.to_thread(next, pieces, b""):
+            yield piece
+    finally:
+        pieces.close()
 
 
 def _owner(lease_id: str) -> str:

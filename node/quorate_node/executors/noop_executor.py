@@ -24,6 +24,7 @@ class NoopExecutor:
     """`Executor` whose tasks take `duration_ms` by the clock. Survives a restart."""
 
     sandbox = Sandbox.NOOP
+    has_volumes = True
 
     home: Path
     clock: Clock

@@ -1,28 +1,32 @@
 """Divides the machine into run slots: GPU slots first, and CPU slots get what they leave. Pure."""
 
 from quorate_node.base.config import Config
-from quorate_node.core.bidding import FETCHED_MAX
 from quorate_node.core.terms import RunSlots, SlotResources
 from quorate_node.machine.gpu_slots import GpuSlots
 from quorate_protocol.messages.classes import CPUS, Host, Pool
 from quorate_protocol.messages.job_spec import CUDA_MAX
-from quorate_protocol.messages.offer import Hardware, SlotOffer
+from quorate_protocol.messages.offer import Hardware, SlotOffer, in_steps
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Price, Small
 from quorate_protocol.values import replace
 
 SANDBOXES_WITH_GPUS = (Sandbox.DOCKER_RUNC, Sandbox.DOCKER_RUNSC, Sandbox.NOOP)
-SCRATCH_BYTES = 8 << 30
-OUTPUT_BYTES = 4 << 30
+DISK_LEAST = 4 << 30  # of one run slot, without --job-disk
+OUTPUT_IN_MEMORY_MAX = 4 << 30  # of executors that cannot make volumes on disk
 MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may use
 
 
 def divide(
-    config: Config, hardware: Hardware, cpu: Host, gpus: tuple[GpuSlots, ...]
+    config: Config,
+    hardware: Hardware,
+    cpu: Host,
+    gpus: tuple[GpuSlots, ...],
+    has_volumes: bool = True,
 ) -> tuple[RunSlots, ...]:
     """Cores and memory are divided into a part for each GPU on offer and one for all CPU slots,
-    which share what GPU slots leave. Raises Refused without any slot.
+    which share what GPU slots leave. All run slots get the same disk. Raises Refused without any
+    slot.
     """
     if not config.slots and not gpus:
         raise Refused(
@@ -34,17 +38,18 @@ def divide(
     memory = hardware.memory_bytes * MEMORY_SHARE[0] // MEMORY_SHARE[1]
     count = sum(len(group) for item in gpus for group in item.groups)
     parts = max(1, count + (config.slots > 0))
+    disk = _disk(config, hardware, count + config.slots, has_volumes)
     found = []
     if config.slots:
         left = (cores - cores // parts * count, memory - memory // parts * count)
         resources = _resources(
-            config, config.cpu_millis or left[0] // config.slots, left[1] // config.slots
+            config, config.cpu_millis or left[0] // config.slots, left[1] // config.slots, disk
         )
         offer = _offer(CPUS, cpu, config.slots, 0, resources, config.price)
         found.append(RunSlots(offer, resources))
     for item in gpus:
         size = item.pool.gpus
-        resources = _resources(config, cores // parts * size, memory // parts * size)
+        resources = _resources(config, cores // parts * size, memory // parts * size, disk)
         offer = _offer(
             item.pool, item.host(cpu), len(item.groups), item.vram_bytes, resources, item.price
         )
@@ -67,13 +72,26 @@ def needs_engine(sandbox: Sandbox) -> str:
     return f"jobs run in {sandbox.value}, which has no GPUs; install Docker"
 
 
-def _resources(config: Config, cpu_millis: int, memory_bytes: int) -> SlotResources:
+def _disk(config: Config, hardware: Hardware, slots: int, has_volumes: bool) -> tuple[int, int]:
+    """Bytes of (outputs, /scratch and /tmp) of one run slot. An output takes twice its size:
+    its volume, and the copy that is checked and sealed.
+    """
+    each = config.job_disk_bytes // slots
+    if not config.job_disk_bytes:
+        each = max(DISK_LEAST, in_steps(hardware.disk_bytes // 2 // slots))
+    output = each // 3
+    return (output, each - 2 * output) if has_volumes else (min(output, OUTPUT_IN_MEMORY_MAX), 0)
+
+
+def _resources(
+    config: Config, cpu_millis: int, memory_bytes: int, disk: tuple[int, int]
+) -> SlotResources:
     return SlotResources(
         cpu_millis=cpu_millis,
         memory_bytes=memory_bytes,
-        scratch_bytes=SCRATCH_BYTES,
-        output_bytes=OUTPUT_BYTES,
-        input_bytes=min(config.store_bytes, FETCHED_MAX),
+        scratch_bytes=disk[1],
+        output_bytes=disk[0],
+        input_bytes=config.store_bytes,
     )
 
 

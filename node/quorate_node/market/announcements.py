@@ -79,7 +79,7 @@ class Announcements:
     def offer(self, seq: Sequence, expires: UnixSeconds, signer: Signer) -> OfferEnvelope:
         terms, details = self.core.terms, self._details
         assert details is not None, "bind comes before the first offer"
-        promise = terms.promise(self.core.scalars.store_bytes)
+        promise = terms.promise(self.core.scalars.store_bytes, self.core.scalars.bandwidth)
         offer = Offer(
             provider=terms.provider,
             seq=seq,
@@ -95,6 +95,7 @@ class Announcements:
             addresses=details.addresses,
             images=promise.images,
             store_bytes=promise.store_bytes,
+            bandwidth=promise.bandwidth,
         )
         return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 

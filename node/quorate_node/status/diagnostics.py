@@ -46,6 +46,7 @@ from quorate_protocol.messages.classes import CPUS, Host
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.ports import Clock, Sandbox
 from quorate_protocol.messages.views import InfoView, OfferView
+from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32, usd
 from quorate_protocol.values import replace
@@ -53,6 +54,7 @@ from quorate_runtime.chain import ChainClient, chain_client
 from quorate_runtime.http.client_sessions import plain_session
 
 NEWER_CPU = "use a machine with a newer CPU: x86-64-v2 or ARMv8"
+DISK_LEAST = 10**9
 CLOCK_SECONDS_MAX = 3  # more than HTTP's whole seconds, less than a devnet's ten-second deadlines
 
 
@@ -107,17 +109,16 @@ def _wanted(config: Config, sandbox: Sandbox | None, laid_out: LaidOut) -> dict[
 
 def _machine(home: Path, host: Host, inventory: GpuInventory) -> list[CheckResult]:
     hardware = detect_hardware(_existing(home), inventory)
-    gib = 1 << 30
     size = (
-        f"{hardware.cores} cores, {hardware.memory_bytes // gib} GiB memory, "
-        f"{hardware.disk_bytes // gib} GiB disk free"
+        f"{hardware.cores} cores, {size_text(hardware.memory_bytes)} memory, "
+        f"{size_text(hardware.disk_bytes)} disk free"
     )
     gpus = "; ".join(
-        f"{gpu.model} {gpu.vram_bytes // gib} GiB, driver {gpu.driver}" for gpu in hardware.gpus
+        f"{gpu.model} {size_text(gpu.vram_bytes)}, driver {gpu.driver}" for gpu in hardware.gpus
     )
     is_modern = host.level in ("v2", "v3", "v4", "armv8")
     return [
-        CheckResult("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
+        CheckResult("machine", hardware.disk_bytes > DISK_LEAST, size, "free 1 GB of disk"),
         CheckResult("gpu", True, gpus or "none; CPU slots are offered"),
         *(CheckResult("accelerator", True, said) for said in read_other_hardware()),
         CheckResult("host", is_modern, f"{host} ({host.digest().hex()[:16]})", NEWER_CPU),

@@ -11,8 +11,8 @@ from quorate.cli.check import image_check
 from quorate.cli.context import JsonFlag, emit
 from quorate.images import build_python_image, read_archive
 from quorate.images.local_engine import needed_engine
-from quorate.job.quantities import format_size
 from quorate_content.dag.disk_tree import cid_of_path
+from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Refused
 
 image_app = typer.Typer(
@@ -49,7 +49,7 @@ def image_build(
     if json:
         emit({"path": str(output), "cid": cid, "imageId": f"sha256:{image_id}", "bytes": size})
     else:
-        typer.echo(f"{output}  {format_size(size)}\ncid      {cid}")
+        typer.echo(f"{output}  {size_text(size)}\ncid      {cid}")
 
 
 def build_image(

@@ -30,7 +30,14 @@ class JobFlags(Struct, frozen=True):
     ] = None
     cpu: Annotated[str | None, Option("Cores.")] = None
     memory: Annotated[str | None, Option('Memory, such as "8GB".')] = None
-    disk: Annotated[str | None, Option('Space for outputs, such as "1GB".')] = None
+    disk: Annotated[
+        str | None, Option('Space for outputs, and as much for /scratch and /tmp, such as "20GB".')
+    ] = None
+    outputs: Annotated[str | None, Option('Space for outputs, such as "20GB".', "--outputs")] = None
+    tmp: Annotated[
+        str | None, Option('Space for /scratch (HOME) and /tmp, such as "20GB".', "--tmp")
+    ] = None
+    shm: Annotated[str | None, Option('Space for /dev/shm, such as "1GB".', "--shm")] = None
     max_duration: Annotated[
         str, Option('Longest run time, such as "15m".', "--max-duration --ttl")
     ] = "15m"
@@ -128,7 +135,7 @@ class JobFlags(Struct, frozen=True):
 
 CHECKED = (
     *("file", "requirements", "workdir", "python", "build", "inputs", "env"),
-    *("cpu", "memory", "disk", "max_duration", "determinism"),
+    *("cpu", "memory", "disk", "outputs", "tmp", "shm", "max_duration", "determinism"),
     *("compare", "include", "tolerance"),
     *("max_price", "gpu", "min_compute_capability", "pool"),
 )
@@ -140,7 +147,7 @@ def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job
     """
     if flags.build is not None and image:
         image, words = "", [image, *words]
-    names = ("gpu", "min_compute_capability", "cpu", "memory", "disk")
+    names = ("gpu", "min_compute_capability", "cpu", "memory", "disk", "outputs", "tmp", "shm")
     resources = {name: getattr(flags, name) for name in names}
     return Job(
         image=Path(image) if Path(image).is_file() else image,

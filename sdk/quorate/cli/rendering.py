@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 from quorate.cli.terminal_text import one_line
 from quorate.client.base.result import Result, describe_exit
 from quorate.client.market import Plan
+from quorate.job.job import Job
 from quorate.job.packing import PackedJob
 from quorate.job.pool import PoolRow
-from quorate.job.quantities import format_amount, format_duration, format_size
+from quorate.job.quantities import format_amount, format_duration
 from quorate.trust.chain_standing import JudgedOffer
 from quorate.trust.offer_verification import CheckedOffer
 from quorate_contracts.announced_coordinators import AnnouncedCoordinator
@@ -19,8 +20,18 @@ from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Offer, SlotOffer, price_per_gpu_hour
 from quorate_protocol.messages.order_terms import NAME_DEFAULT
 from quorate_protocol.messages.views import JobEvent, OfferView, PlanView
-from quorate_protocol.rules import settlement
-from quorate_protocol.units import PPM_ONE, ZERO_HASH, JobKind, Label, Price
+from quorate_protocol.quantity_input import size_text
+from quorate_protocol.rules import quotes, settlement
+from quorate_protocol.units import (
+    PPM_ONE,
+    ZERO_HASH,
+    Amount,
+    JobKind,
+    Label,
+    Milliseconds,
+    Price,
+    pay_for,
+)
 
 if TYPE_CHECKING:
     from quorate.trust.attestation_verification import CheckedSlot
@@ -298,8 +309,10 @@ def _priced(view: PlanView, accepts_unwitnessed: bool, executions_max: int) -> s
 def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
     packed, view, spec = plan.packed, plan.view, plan.packed.spec
     most = plan.job.max_executions if plan.job else EXECUTIONS_MAX
+    allowed = spec.fetch_allowance()
     worst = f"{format_amount(plan.worst_charge)}, if it runs for "
     worst += f"{format_duration(spec.max_duration)} at your max_price"
+    worst += f", and is fetched for {format_duration(allowed)}" if allowed else ""
     if plan.budget > plan.worst_charge:
         worst += f"; your budget is {format_amount(plan.budget)}"
     fits = (
@@ -323,8 +336,9 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
         ],
         ["image", spec.image],
         *_source_rows(packed),
-        ["upload", f"{format_size(plan.upload_bytes)} of {format_size(packed.upload_bytes)}"],
+        ["upload", f"{size_text(plan.upload_bytes)} of {size_text(packed.upload_bytes)}"],
         ["offers that fit", fits],
+        ["fetch", _fetch(view, spec, plan.job)],
         ["owners in the pool", str(view.owners)],
         ["determinism classes", _hosts(view)],
         ["classes that agreed", _siblings(view)],
@@ -340,12 +354,27 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
 def _source_rows(packed: PackedJob) -> list[list[str]]:
     """What providers fetch themselves."""
     return [
-        [
-            "source",
-            f"{item.label}: {format_size(item.size_bytes)}, {item.pinned}; providers fetch it",
-        ]
+        ["source", f"{item.label}: {size_text(item.size_bytes)}, {item.pinned}; providers fetch it"]
         for item in packed.sources
     ]
+
+
+def _fetch(view: PlanView, spec: JobSpec, job: Job | None) -> str:
+    """How long image and inputs take, and what of it is paid (PROTOCOL 4.17)."""
+    size = quotes.fetch_bytes(spec)
+    text = size_text(size) if spec.image_bytes else f"at most about {size_text(size)}"
+    if view.bandwidth_most:
+        spans = (view.bandwidth_most, view.bandwidth_least)
+        shown = [format_duration(quotes.fetch_seconds(size, rate)) for rate in spans]
+        text += f" in {' to '.join(dict.fromkeys(shown))}"
+    allowed = spec.fetch_allowance()
+    if not allowed:
+        return f"{text}, unpaid"
+    most = f"at most {format_duration(allowed)} of it are paid"
+    if job is None:
+        return f"{text}; {most}"
+    pay = pay_for(Milliseconds(allowed * 1000), job.price(), Amount(2**127))
+    return f"{text}; {most}, {format_amount(pay)} an execution at your max_price"
 
 
 def _hosts(view: PlanView) -> str:

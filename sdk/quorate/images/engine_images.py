@@ -11,9 +11,9 @@ from aiohttp import ClientSession as HttpSession
 from quorate.base.errors import UnavailableError, UsageError
 from quorate.images.local_engine import EngineImage, local_engine, needed_engine
 from quorate.images.tag_resolution import has_manifest
-from quorate.job.quantities import format_size
 from quorate_content.images.image_names import TaggedImage, parse_tagged
 from quorate_protocol.codec import cids
+from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Refused
 
 
@@ -71,7 +71,7 @@ class EngineImages:
             target = self._folder() / f"{image.id.removeprefix('sha256:')[:12]}.tar"
             engine = await asyncio.to_thread(needed_engine)
             await asyncio.to_thread(engine.export, image, target)
-            size = format_size(await asyncio.to_thread(_size, target))
+            size = size_text(await asyncio.to_thread(_size, target))
             self._notice(f"image {name} is {image.id} of the local engine ({size})")
             self._archives[image.id], self._names[target] = target, name
         return self._archives[image.id]

@@ -30,7 +30,6 @@ from quorate_protocol.messages.job_spec import (
     ALL_FILES,
     COMPARATORS,
     MIB,
-    START_WITHIN_DEFAULT,
     Compare,
     EnvVar,
     GpuRequest,
@@ -41,6 +40,7 @@ from quorate_protocol.messages.job_spec import (
 )
 from quorate_protocol.messages.order_terms import NAME_DEFAULT, OrderTerms
 from quorate_protocol.refusals import Refused
+from quorate_protocol.rules import quotes
 from quorate_protocol.units import Amount, Hash32, JobKind, Price, Seconds, Small, VerifyTier
 from quorate_protocol.values import replace
 
@@ -101,7 +101,10 @@ _SHM = 64 * MIB
 ANY_IMAGE = document_cid(b"")  # stands for an image and inputs that are not read yet
 _PYTHON = re.compile(r"3\.\d{1,2}", re.ASCII)
 RESOURCE_KEYS = frozenset(
-    {"gpu", "min_compute_capability", "min_cuda", "cpu", "memory", "disk", "shm_size"}
+    {
+        *("gpu", "min_compute_capability", "min_cuda", "cpu", "memory"),
+        *("disk", "outputs", "tmp", "shm"),
+    }
 )
 
 
@@ -131,8 +134,9 @@ class Job:
 
     s3_endpoint: the S3-compatible store of s3:// sources, such as https://s3.example.
 
-    resources: `gpu`, `min_compute_capability`, `min_cuda`, `cpu`, `memory`, `disk` (output),
-    `shm_size`, or a `Resources`.
+    resources: `gpu`, `min_compute_capability`, `min_cuda`, `cpu`, `memory`, `outputs` (most bytes
+    below /outputs), `tmp` (of /scratch, where HOME is, and /tmp), `disk` (both of them), `shm` (of
+    /dev/shm), or a `Resources`.
 
     pool: only this pool of machines (`quorate pools`), by name or id; "" is any pool with
     many established owners.
@@ -167,7 +171,7 @@ class Job:
     the default is the worst case at that price. max_duration: seconds, or text such as "15m".
 
     start_within: a job that waits for a provider ends unpaid after so long; by default 10 minutes,
-    and an hour for the elements of a sweep.
+    an hour for the elements of a sweep, and more for image and inputs above 5.6 GB.
 
     Raises UsageError that names the wrong field.
     """
@@ -353,10 +357,10 @@ class Job:
         """Returns the longest run time in seconds."""
         return parse_duration(self.max_duration, "max_duration")
 
-    def start_seconds(self) -> Seconds:
-        """Returns how long it may wait for a provider, in seconds."""
+    def start_seconds(self, fetched: int = 0) -> Seconds:
+        """Returns how long it may wait for a provider that fetches so many bytes, in seconds."""
         if self.start_within is None:
-            return START_WITHIN_DEFAULT
+            return quotes.start_within_default(fetched)
         return parse_duration(self.start_within, "start_within")
 
     def tier(self) -> VerifyTier:
@@ -419,20 +423,24 @@ class Job:
 def parse_resources(given: Mapping[str, str | int]) -> Resources:
     """Parses the job file's resources. Those not given keep the protocol's default."""
     unknown = sorted(given.keys() - RESOURCE_KEYS)
+    if "shm_size" in given:
+        raise UsageError("resources.shm_size: this key is called shm now")
     if unknown:
         raise UsageError(
             f"resources.{unknown[0]}: unknown key; known are {', '.join(sorted(RESOURCE_KEYS))}"
         )
     default = Resources()
     memory = _size(given, "memory", default.memory_bytes)
+    output = _size(given, "disk", default.output_bytes)
+    scratch = _size(given, "disk", default.scratch_bytes)
     return Resources(
         cpu_millis=parse_cores(given["cpu"], "resources.cpu")
         if "cpu" in given
         else default.cpu_millis,
         memory_bytes=memory,
-        shm_bytes=_size(given, "shm_size", min(_SHM, memory)),
-        scratch_bytes=default.scratch_bytes,
-        output_bytes=_size(given, "disk", default.output_bytes),
+        shm_bytes=_size(given, "shm", min(_SHM, memory)),
+        scratch_bytes=_size(given, "tmp", scratch),
+        output_bytes=_size(given, "outputs", output),
         gpu=_gpu(given),
     )
 

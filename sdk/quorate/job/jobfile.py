@@ -92,7 +92,9 @@ class ResourcesModel(BaseModel):
     cpu: Quantity | None = None
     memory: Text | None = None
     disk: Text | None = None
-    shm_size: Text | None = None
+    outputs: Text | None = None
+    tmp: Text | None = None
+    shm: Text | None = None
     min_compute_capability: Quantity | None = None
     min_cuda: Quantity | None = None
 

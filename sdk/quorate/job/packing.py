@@ -21,6 +21,7 @@ from quorate_protocol.codec import cids
 from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages.job_spec import Input, JobSpec
 from quorate_protocol.refusals import Refused
+from quorate_protocol.rules import quotes
 from quorate_protocol.units import JobKind
 from quorate_protocol.values import replace as struct_replace
 
@@ -146,8 +147,8 @@ def pack(
         gateways=tuple(job.gateways),
         public=job.public,
         determinism=job.profile(),
-        start_within=job.start_seconds(),
     )
+    spec = struct_replace(spec, start_within=job.start_seconds(quotes.fetch_bytes(spec)))
     try:
         jobs.validate(spec)
     except Refused as refused:

@@ -81,14 +81,6 @@ def parse_size(value: str | int, field: str) -> int:
     return size
 
 
-def format_size(size: int) -> str:
-    """Formats bytes in decimal units with one decimal: 24_000_000_000 -> "24.0 GB"."""
-    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size >= factor:
-            return f"{size // factor}.{size % factor * 10 // factor} {unit}"
-    return f"{size} B"
-
-
 def parse_duration(value: str | int, field: str) -> Seconds:
     """Parses a duration above zero. Returns seconds: 90, "90s", "15m", "1h30m", "2d"."""
     if isinstance(value, bool) or not isinstance(value, str | int):

@@ -16,9 +16,9 @@ from quorate.base.errors import UnavailableError, UsageError
 from quorate.images.image_python import ImagePython, python_of_archive
 from quorate.job.job import Job
 from quorate.job.packing import is_path
-from quorate.job.quantities import format_size
 from quorate.programs.requirements import PackedRequirements, pack_requirements
 from quorate.programs.staging import StagedFolder, stage_files, stage_folder
+from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Refused
 
 CODE, WORK, PACKAGES = "/inputs/code", "/inputs/workdir", "/inputs/site-packages"
@@ -154,7 +154,7 @@ class Preparer:
             more = len(packed.pins) - SHOWN_PINS
             self.notice(
                 f"requirements for Python {python.version}: {shown}"
-                f"{f' and {more} more' if more > 0 else ''} ({format_size(packed.size_bytes)})"
+                f"{f' and {more} more' if more > 0 else ''} ({size_text(packed.size_bytes)})"
             )
         return self._packages[key]
 
@@ -197,6 +197,6 @@ def _described(what: str, source: str, staged: StagedFolder) -> str:
     left = f", {staged.left_out} left out by ignore rules" if staged.left_out else ""
     files = "1 file" if staged.files == 1 else f"{staged.files} files"
     return (
-        f"{what} {source}: {files}, {format_size(staged.size_bytes)}{left}; the "
+        f"{what} {source}: {files}, {size_text(staged.size_bytes)}{left}; the "
         "owners of the machines can read them"
     )

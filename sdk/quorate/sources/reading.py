@@ -8,13 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 
-from quorate.job.quantities import format_size
 from quorate_content.dag.content_limits import MIB, BadSource, TruncatedSource
 from quorate_content.store.checked_http import CheckedHttp
 from quorate_content.store.http_answer import Body
 from quorate_content.store.threads import StopSignal
 from quorate_content.store.web_fetch import answer_of
 from quorate_protocol.codec import canonical
+from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_runtime.files import write_atomic
 
@@ -103,7 +103,7 @@ class SourceReader:
         if known is not None and found.size is not None:
             return known, found.size
         if found.size is None or found.size >= TOLD_FROM_BYTES:
-            size = "it" if found.size is None else f"{format_size(found.size)}"
+            size = "it" if found.size is None else f"{size_text(found.size)}"
             self._notice(
                 f"{field}: the hash of {url} is not known; {size} is read once here, and not kept"
             )

@@ -74,7 +74,7 @@ def of_spec(body: Receipt, data: bytes) -> tuple[Check, ...]:
     good = (
         body.image == job_spec.image_digest(spec.image)
         and body.profile == spec.profile().digest()
-        and order.max_duration == spec.max_duration
+        and order.max_duration == spec.paid_seconds()
         and order.input_root == job_spec.input_root(spec)
         and body.compare == spec.compare
         and are_pools_fitting(spec, body.pools)

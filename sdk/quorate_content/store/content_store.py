@@ -167,6 +167,10 @@ class ByteCounts:
                 source = OTHERS
             self._counts[source] = self._counts.get(source, 0) + count
 
+    def total(self) -> int:
+        with self._guard:
+            return sum(self._counts.values())
+
     def by_source(self) -> dict[str, int]:
         with self._guard:
             return dict(self._counts)

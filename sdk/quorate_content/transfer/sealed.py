@@ -12,7 +12,7 @@ decryption fail. These functions block: call them in a thread.
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -63,20 +63,13 @@ def seal_directory(
     """Writes the sealed directory to the new file `destination`. Returns (output digest, CID of the
     ciphertext, its bytes).
 
-    It reads the directory twice. `Refused(MALFORMED)` if the directory changes meanwhile or holds
-    links or devices.
+    Raises as `seal` does.
     """
-    bounds = bounds or Bounds()
-    nodes: Nodes = {}
-    if not path.is_dir():
-        raise Refused(Code.MALFORMED, f"an output must be a directory, but {path.name} is not one")
-    root = build_path(path, V1_2025, keep_nodes(nodes), None, bounds).cid
-    blocks = LocalBlocks(path, nodes)
+    digest, chunks = seal(path, salt, bounds)
     builder, size = FileBuilder(), 0
     try:
         with open(destination, "xb") as out:
-            pieces = write_car(DagWalk(root, NullSink(), bounds), root, blocks.supply)
-            for chunk in _regroup(_seal(pieces, output_key(salt)), V1_2025.chunk_bytes):
+            for chunk in chunks:
                 builder.add(chunk)
                 out.write(chunk)
                 size += len(chunk)
@@ -86,9 +79,34 @@ def seal_directory(
     except BaseException:
         destination.unlink(missing_ok=True)
         raise
+    return digest, builder.finish().cid, size
+
+
+def seal(
+    path: Path, salt: bytes, bounds: Bounds | None = None
+) -> tuple[Hash32, Generator[bytes, None, None]]:
+    """Returns (output digest, the sealed directory in pieces).
+
+    It reads the directory twice. `Refused(MALFORMED)` if the directory changes meanwhile or holds
+    links or devices.
+    """
+    bounds = bounds or Bounds()
+    nodes: Nodes = {}
+    if not path.is_dir():
+        raise Refused(Code.MALFORMED, f"an output must be a directory, but {path.name} is not one")
+    root = build_path(path, V1_2025, keep_nodes(nodes), None, bounds).cid
+    return root.digest, _sealed_pieces(path, nodes, root, salt, bounds)
+
+
+def _sealed_pieces(
+    path: Path, nodes: Nodes, root: Cid, salt: bytes, bounds: Bounds
+) -> Generator[bytes, None, None]:
+    blocks = LocalBlocks(path, nodes)
+    try:
+        pieces = write_car(DagWalk(root, NullSink(), bounds), root, blocks.supply)
+        yield from _regroup(_seal(pieces, output_key(salt)), V1_2025.chunk_bytes)
     finally:
         blocks.close()
-    return root.digest, builder.finish().cid, size
 
 
 def open_sealed(

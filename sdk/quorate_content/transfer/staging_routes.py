@@ -37,6 +37,7 @@ from quorate_runtime.http.client_sessions import read_bounded
 
 ANSWER_BYTES_MAX = 64 * 1024
 UPLOAD_SECONDS = 3_600.0
+CONNECT_SECONDS = 10.0
 FULL_RETRY_SECONDS = 5.0
 
 Authorize = Callable[[web.Request], Awaitable[str | UploadGrant]]
@@ -170,10 +171,14 @@ async def upload_file(
 ) -> Stat:
     try:
         async with session.put(
-            url, data=_pieces(path), headers=headers, allow_redirects=False
+            url,
+            data=_pieces(path),
+            headers=headers,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=UPLOAD_SECONDS, sock_connect=CONNECT_SECONDS),
         ) as response:
             return await _read_answer(response, cid)
-    except aiohttp.ClientError as error:
+    except (aiohttp.ClientError, TimeoutError) as error:
         raise Unavailable(f"{url}: {error}", retry_after=5.0) from error
 
 

@@ -13,12 +13,7 @@ from quorate_content.dag.disk_tree import cid_of_path
 
 MAX_PRICE = "4.50"  # USD per slot-hour: above every offer of the devnet
 MAX_DURATION = "60s"
-RESOURCES: Mapping[str, str | int] = {
-    "cpu": 1,
-    "memory": "512MB",
-    "disk": "16MB",
-    "shm_size": "16MB",
-}
+RESOURCES: Mapping[str, str | int] = {"cpu": 1, "memory": "512MB", "disk": "16MB", "shm": "16MB"}
 PRICINGS = 4
 PATHS = 250_000
 TILE_FILE, PRICE_FILE = "tile.rgb", "price.json"

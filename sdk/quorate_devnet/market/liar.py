@@ -26,6 +26,7 @@ class LyingExecutor:
         self._inner = inner
         self._key = key
         self.sandbox: Sandbox = inner.sandbox
+        self.has_volumes = inner.has_volumes
 
     async def check(self) -> None:
         """Calls the inner executor, which may learn its sandbox only now."""

@@ -4,6 +4,7 @@ A job names one profile. The node sets the profile's variables, which win over t
 and mounts the profile's import hook where it has one.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.messages.classes import environment_digest
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Hash32
+from quorate_protocol.values import replace
 
 NONE, TORCH, JAX, VLLM = "none", "torch", "jax", "vllm"
 SCRATCH = "/scratch"
@@ -73,6 +75,12 @@ _VLLM = (
 )
 
 
+THREADS = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Pinned to one thread, unless the job's own `env` says otherwise (2.36)."""
+
+_THREAD_COUNT = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
+
+
 class Profile(Struct, frozen=True):
     """The environment that a job asks for by name."""
 
@@ -94,6 +102,28 @@ PROFILES: Mapping[str, Profile] = {
         Profile(VLLM, tuple(sorted(_VLLM))),
     )
 }
+
+
+def own_threads(given: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Thread variables that a job sets to another value than the pinned one.
+
+    Raises Refused(MALFORMED) for a value that is no count.
+    """
+    found = {name: value for name, value in given if name in THREADS}
+    for name, value in found.items():
+        if not _THREAD_COUNT.fullmatch(value):
+            raise Refused(
+                Code.MALFORMED, f"env: {name} is {value[:40]!r}; write a number, 1 to 9999"
+            )
+    return {name: value for name, value in found.items() if value != "1"}
+
+
+def with_threads(profile: Profile, threads: Mapping[str, str]) -> Profile:
+    """The counts of threads become part of the profile, and so of the determinism class."""
+    if not threads:
+        return profile
+    variables = tuple(sorted({**dict(profile.variables), **threads}.items()))
+    return replace(profile, variables=variables)
 
 
 def digests() -> dict[str, str]:

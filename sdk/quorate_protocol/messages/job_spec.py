@@ -10,7 +10,13 @@ from typing import ClassVar
 from quorate_protocol.codec import canonical, cids, text_writer
 from quorate_protocol.codec.merkle import merkle_root
 from quorate_protocol.limits import SPEC_BYTES_MAX, TREE_ENTRIES_MAX
-from quorate_protocol.messages.determinism import Profile, check_variables, profile_of
+from quorate_protocol.messages.determinism import (
+    Profile,
+    check_variables,
+    own_threads,
+    profile_of,
+    with_threads,
+)
 from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.input_sources import (
     FOLDER_BYTES_MAX,
@@ -41,6 +47,9 @@ GATEWAY_TEXT_MAX = 256
 TEXT_MAX = 8192
 DURATION_MAX = 30 * 24 * 3600
 START_WITHIN_DEFAULT = Seconds(600)
+SCRATCH_IN_MEMORY = 256 * MIB  # more than that, and than half of the memory, lies on disk
+FETCH_UNPAID_BYTES = 10 * 10**9  # of image and inputs
+FETCH_PAID_PER_SECOND = 100 * 10**6  # the agreed rate beyond them
 GPU_MODEL_MAX = 64
 COMPUTE_CAPABILITY_MAX = 999
 CUDA_MAX = 999
@@ -84,11 +93,17 @@ class Resources(Readable, frozen=True):
     cpu_millis: int = 1000  # thousandths of a core
     memory_bytes: int = 1 * GIB
     shm_bytes: int = 64 * MIB  # shared memory (/dev/shm)
-    scratch_bytes: int = 256 * MIB
+    scratch_bytes: int = SCRATCH_IN_MEMORY  # /scratch and /tmp
     output_bytes: int = 256 * MIB
     output_inodes: int = 4096
     pids: int = 256  # processes and threads
     gpu: GpuRequest | None = None
+
+    @property
+    def disk_scratch_bytes(self) -> int:
+        """Of /scratch and /tmp together, if they lie on disk; 0 if in memory (PROTOCOL 11.7)."""
+        in_memory = max(SCRATCH_IN_MEMORY, self.memory_bytes // 2)
+        return self.scratch_bytes if self.scratch_bytes > in_memory else 0
 
 
 class Compare(Readable, frozen=True):
@@ -149,18 +164,35 @@ class JobSpec(Document, frozen=True):
         """Declared bytes that its provider's content store keeps: `input_bytes`, and the output."""
         return self.input_bytes() + self.resources.output_bytes
 
+    def fetch_allowance(self) -> Seconds:
+        """The longest time of its own fetch that a provider is paid for (PROTOCOL 4.17)."""
+        beyond = max(0, self.input_bytes() - FETCH_UNPAID_BYTES)
+        return Seconds(beyond // FETCH_PAID_PER_SECOND)
+
+    def paid_seconds(self) -> Seconds:
+        """`max_duration` of its Order and Assignments: the longest run and the allowance."""
+        return Seconds(self.max_duration + self.fetch_allowance())
+
     def command(self) -> tuple[str, ...]:
         """Words of the command that runs: argv, or `sh -c` with the shell's command line."""
         return ("/bin/sh", "-c", self.shell) if self.shell else self.argv
 
     def profile(self) -> Profile:
-        """Its determinism profile. Raises Refused(MALFORMED) for an unknown name."""
-        return profile_of(self.determinism, needs_gpu=self.resources.gpu is not None)
+        """Its determinism profile, with its own counts of threads. Raises Refused(MALFORMED) for an
+        unknown name, or a count that is none.
+        """
+        named = profile_of(self.determinism, needs_gpu=self.resources.gpu is not None)
+        return with_threads(named, self.threads())
+
+    def threads(self) -> dict[str, str]:
+        return own_threads((item.name, item.value) for item in self.env)
 
     def environment(self, pinned: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Its variables, the profile's, then those of the pool, the last one winning."""
+        """Its variables, the profile's, those of the pool, its counts of threads, the last one
+        winning.
+        """
         own = {item.name: item.value for item in self.env}
-        return {**own, **dict(self.profile().variables), **dict(pinned)}
+        return {**own, **dict(self.profile().variables), **dict(pinned), **self.threads()}
 
 
 text_writer.keep(

@@ -1,7 +1,7 @@
 """The offer: what a provider offers, at which prices, until when (PROTOCOL §3, Offer).
 
 An offer is a canonical document of at most 4 KiB. The operator key signs its digest in
-`SignedOffer`. This module knows version 2 of the document; other versions are refused by name.
+`SignedOffer`. This module knows version 4 of the document; other versions are refused by name.
 """
 
 import re
@@ -29,7 +29,7 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 
-VERSION = 3
+VERSION = 4
 SLOTS_MAX = 16
 ADDRESSES_MAX = 4
 SANDBOXES_MAX = 8
@@ -39,6 +39,7 @@ CACHED_PREFIX_BYTES = 8
 PRICE_MAX = 10**12
 BYTES_OF_SLOT_MAX = 1 << 53
 CPU_MILLIS_MAX = 1 << 30
+BANDWIDTH_DEFAULT = 20 << 20  # bytes a second, of a provider that has not measured it
 WITHDRAWN = UnixSeconds(0)  # `expires` of an offer that withdraws all earlier ones
 EXPIRES_SLACK_SECONDS = 60  # an offer may outlive `offer_ttl` by so much, for clocks that differ
 _SANDBOX_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
@@ -79,7 +80,7 @@ class SlotOffer(Readable, frozen=True):
     vram_bytes: int  # of one GPU; 0 for a CPU slot
     cpu_millis: int  # thousandths of a core
     memory_bytes: int
-    scratch_bytes: int
+    scratch_bytes: int  # of /scratch and /tmp on disk
     output_bytes: int
     input_bytes: int  # image and inputs together
     spot: Price
@@ -113,6 +114,7 @@ class Offer(Document, frozen=True):
     images: tuple[Hash32, ...] = ()  # digests of the only images that it runs; empty = any
     # Image, inputs and output of one job, for which its content store has room (`in_steps`).
     store_bytes: int = BYTES_OF_SLOT_MAX
+    bandwidth: int = BANDWIDTH_DEFAULT  # bytes a second of its fetches, `in_steps`
     version: int = VERSION
 
     def signed(self) -> SignedOffer:
@@ -179,6 +181,8 @@ def check_form(offer: Offer) -> None:
         )
     if not 0 <= offer.store_bytes <= BYTES_OF_SLOT_MAX:
         raise Refused(Code.BAD_AMOUNT, "offer.storeBytes: it is out of bounds")
+    if not 0 < offer.bandwidth <= BYTES_OF_SLOT_MAX:
+        raise Refused(Code.BAD_AMOUNT, "offer.bandwidth: it is out of bounds")
     for slot in offer.slots:
         _check_slot(slot)
     if len({slot.pool.id() for slot in offer.slots}) != len(offer.slots):

@@ -94,6 +94,7 @@ class Task(Struct, frozen=True):
     max_duration: Seconds
     gpus: tuple[str, ...] = ()  # GPU UUIDs
     hook: Path | None = None  # a folder whose sitecustomize.py each Python of the job runs
+    disk_scratch_bytes: int = 0  # `scratch_bytes` if /scratch and /tmp lie on disk; else 0
 
 
 class TaskState(StrEnum):
@@ -119,6 +120,7 @@ class Exit(Struct, frozen=True):
     # PROTOCOL §3: 0-255 exit, 256 + signal, 512 time-out, 513 memory kill
     status: int
     usage: Usage
+    full: tuple[str, ...] = ()  # volumes on disk without room at the exit: outputs, scratch
 
 
 class EngineRefuses(Refused):
@@ -133,6 +135,7 @@ class Executor(Protocol):
     """
 
     sandbox: Sandbox
+    has_volumes: bool  # whether it can keep /scratch and /tmp on disk, within a size
 
     async def check(self) -> None:
         """Raises Unavailable, with what to do, when the engine cannot be used."""

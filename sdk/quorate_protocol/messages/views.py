@@ -225,6 +225,9 @@ class PlanView(Readable, frozen=True):
     # the determinism classes of the pool, by the cheapest 256 live offers; most owners first
     hosts: tuple[HostOwners, ...] = ()
     siblings: tuple[SiblingHosts, ...] = ()  # of `hosts`, by the coordinator's word; most first
+    # Bytes a second of the slowest and the fastest of the cheapest 256 offers that fit; 0 = none.
+    bandwidth_least: int = 0
+    bandwidth_most: int = 0
 
 
 class ClassTrust(Readable, frozen=True):

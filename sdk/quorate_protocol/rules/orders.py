@@ -58,10 +58,11 @@ def validate(
         raise Refused(Code.MALFORMED, "order: specHash or inputRoot is not the one of the spec")
     if order.terms_hash != submission.terms.digest():
         raise Refused(Code.MALFORMED, "order: termsHash is not the one of the terms")
-    if order.max_duration != spec.max_duration:
+    if order.max_duration != spec.paid_seconds():
         raise Refused(
             Code.MALFORMED,
-            f"order: maxDuration is {order.max_duration} s, the spec says {spec.max_duration} s",
+            f"order: maxDuration is {order.max_duration} s, the spec says {spec.paid_seconds()} s "
+            f"(of it {spec.fetch_allowance()} s for fetching)",
         )
     check_price_tier(order.price_tier)
     if not now < order.expiry <= now + 30 * 86_400:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from quorate_node.executors.base import mounts
+from quorate_node.executors.base.outputs import OutputCaps, collect_tree
+from quorate_protocol.refusals import Unavailable
 from support.requirements import require
 
 KILLED = """
@@ -66,6 +68,22 @@ def test_an_input_cannot_be_written(folder: Path, point: str) -> None:
     with pytest.raises(OSError, match="Read-only"):
         (folder / "view" / "data").write_text("mine now")
     assert (folder / "source" / "data").read_text() == "somebody's"
+
+
+def test_outputs_wait_while_the_disk_is_full(folder: Path) -> None:
+    """The disk here is a small volume. What was begun is removed, and a later try has room."""
+    mounts.mount_sized(folder / "disk", folder / "view", 1 << 20, 64, 65534)
+    (folder / "made").mkdir()
+    (folder / "made" / "large").write_bytes(bytes(64 << 20))
+    target, caps = folder / "view" / "outputs" / "new", OutputCaps(1 << 30, 10)
+    with pytest.raises(Unavailable, match="no room for outputs in .*free some disk"):
+        collect_tree(folder / "made", target, caps)
+    assert list(target.parent.iterdir()) == []
+    (folder / "made" / "large").write_bytes(b"little")
+    collect_tree(folder / "made", target, caps)
+    with pytest.raises(Unavailable, match=r"no room for scratch of a job \(.*free some disk"):
+        mounts.mount_scratch(folder / "view", 1 << 30, 65534)
+    assert not mounts.is_mounted(folder / "view" / "scratch")
 
 
 @pytest.mark.parametrize("point", ["unmount.before", "unmount.after"])

@@ -108,7 +108,7 @@ def make_assignment(
         CPUS.id(),
         PriceTier.ON_DEMAND,
         Price(price),
-        spec.max_duration,
+        spec.paid_seconds(),
         accept_by,
     )
 

@@ -43,7 +43,7 @@ outputs: out
 pool: H100 SXM
 attestation: L1
 determinism: vllm
-resources: {{gpu: "24GB..:2", cpu: 4, memory: 8GB.., disk: 1GiB, shm_size: 1GB,
+resources: {{gpu: "24GB..:2", cpu: 4, memory: 8GB.., disk: 1GiB, shm: 1GB,
   min_compute_capability: 8.9}}
 max_duration: 1h30m
 max_price: 1.10

@@ -11,7 +11,7 @@ from quorate_node.core import bidding
 from quorate_node.core.terms import Terms
 from quorate_node.machine.run_slots import with_cuda
 from quorate_protocol.messages.job_spec import GpuRequest, Input, JobSpec, Resources
-from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX, Offer, in_steps
+from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT, BYTES_OF_SLOT_MAX, Offer, in_steps
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, JobKind
@@ -42,7 +42,7 @@ def terms_of(sandbox: str, images: tuple[str, ...], cuda: str, kinds: tuple[JobK
 
 
 def offer_of(terms: Terms, store_bytes: int) -> Offer:
-    said = terms.promise(store_bytes)
+    said = terms.promise(store_bytes, BANDWIDTH_DEFAULT)
     return replace(
         an_offer(PROVIDER, 1, 0, terms.slots),
         sandboxes=said.sandboxes,
@@ -133,10 +133,26 @@ def test_the_room_of_a_store_is_said_in_coarse_steps() -> None:
     assert [in_steps(size) for size in sizes] == steps
 
 
-@pytest.mark.rule("4.4")
-@pytest.mark.parametrize("image", [CID, REGISTRY])
-def test_no_slot_takes_more_than_an_accept_may_quote(image: str) -> None:
-    inputs = (Input(CID, "/inputs/x", bidding.FETCHED_MAX),)
-    spec = replace(PLAIN, image=image, image_bytes=0, inputs=inputs)
-    quoted = bidding.quoted_fetch_seconds(bidding.Bid(make_assignment(spec), spec, gpu_terms()))
-    assert quoted <= quotes.fetch_seconds_max(spec)
+MODEL = replace(PLAIN, inputs=(Input(CID, "/inputs/x", 140 * 10**9),))
+
+
+@pytest.mark.rule("4.4", "4.44")
+@pytest.mark.parametrize(
+    ("spec", "bandwidth", "does_fit"),
+    [
+        (PLAIN, 1 << 20, False),  # 1 GiB within 600 s
+        (PLAIN, 2 << 20, True),
+        (MODEL, 100 << 20, False),
+        (replace(MODEL, start_within=quotes.start_within_default(141 * 10**9)), 9 << 20, False),
+        (replace(MODEL, start_within=quotes.start_within_default(141 * 10**9)), 12 << 20, True),
+    ],
+)
+def test_a_job_fits_only_who_can_fetch_it_within_its_time(
+    spec: JobSpec, bandwidth: int, does_fit: bool
+) -> None:
+    slot = gpu_terms().slots[0]
+    offer = replace(offer_of(gpu_terms(), 1 << 40), bandwidth=bandwidth)
+    why = [text for _, text in fits.shortfalls(spec, slot, offer)]
+    assert ("start_within" in "".join(why)) != does_fit
+    assert (bandwidth >= quotes.bandwidth_least(spec)) == does_fit, "the matcher's columns agree"
+    assert quotes.fetch_seconds_max(spec, bandwidth) <= spec.start_within

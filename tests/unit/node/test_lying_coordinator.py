@@ -231,7 +231,7 @@ def test_accept_that_the_coordinator_never_takes_frees_its_slot() -> None:
     node.deliver(sent(assignment, SPEC))
     held = node.execution(lease_of(assignment))
     assert node.core.free_slots()[0].free == 0
-    assert node.core.next_due() == held.commit_by + 1 < NOW + 500
+    assert node.core.next_due() == held.commit_by + 1 < NOW + 700
     node.do(events.Tick(), after=held.commit_by + 1 - node.now)
     assert isinstance(node.execution(lease_of(assignment)).phase, Lapsed)
     assert node.core.free_slots()[0].free == 1

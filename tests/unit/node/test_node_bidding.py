@@ -11,8 +11,9 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, Resources
-from quorate_protocol.messages.offer import WITHDRAWN
+from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT, WITHDRAWN
 from quorate_protocol.messages.ports import Sandbox
+from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, Price
 from quorate_protocol.values import replace
 from support.markets.provider_world import (
@@ -93,16 +94,14 @@ def test_job_may_demand_a_sandbox() -> None:
 
 def test_quotes_grow_with_the_bytes_to_move_and_are_bounded() -> None:
     """The quotes are part of commitBy."""
-    small, large = (
-        bid(make_spec()),
-        bid(replace(make_spec(), resources=replace(Resources(), output_bytes=4096 * GIB))),
-    )
+    large = bid(replace(make_spec(), resources=replace(Resources(), output_bytes=4096 * GIB)))
     declined = bidding.decide(large)
     assert declined is not None and declined.reason is DeclineReason.RESOURCES
-    archive = bid(replace(make_spec(), image=document_cid(b"image"), image_bytes=1))
-    assert (
-        0 < bidding.quoted_fetch_seconds(archive) < 60 < bidding.quoted_fetch_seconds(small) < 300
-    ), "the size of a registry's image is not known yet"
+    archive = replace(make_spec(), image=document_cid(b"image"), image_bytes=1)
+    rate = BANDWIDTH_DEFAULT
+    short, long = (quotes.fetch_seconds_max(item, rate) for item in (archive, make_spec()))
+    assert short == 62 < long < 300, "the size of a registry's image is not known yet"
+    assert quotes.fetch_seconds_max(make_spec(), 1) == make_spec().start_within
 
 
 @pytest.mark.rule("4.2")

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from quorate_protocol.messages import job_spec
-from quorate_protocol.messages.classes import CPU_ENVIRONMENT, GPU_ENVIRONMENT
-from quorate_protocol.messages.determinism import PROFILES, SCRATCH, Profile, profile_of
+from quorate_protocol.messages.classes import GPU_ENVIRONMENT
+from quorate_protocol.messages.determinism import PROFILES, SCRATCH, THREADS, Profile, profile_of
 from quorate_protocol.messages.job_spec import MIB, EnvVar, GpuRequest, JobSpec, Resources
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH
@@ -63,7 +63,21 @@ def test_the_profile_wins_over_the_job_and_the_pool_over_both() -> None:
     bare = with_env(ON_GPU, OMP_NUM_THREADS="8", LR="1")
     bare = replace(bare, determinism="none")
     assert bare.environment(()) == {"LR": "1", "OMP_NUM_THREADS": "8"}
-    assert bare.environment(CPU_ENVIRONMENT)["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.rule("2.21", "2.36", "2.37")
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("variable", THREADS)
+def test_counts_of_threads_are_the_jobs_and_part_of_its_class(name: str, variable: str) -> None:
+    plain = replace(PLAIN, determinism=name)
+    eight, one = (with_env(plain, **{variable: count, "LR": "1"}) for count in ("8", "1"))
+    job_spec.validate(eight)
+    assert eight.environment(GPU_ENVIRONMENT)[variable] == "8"
+    assert eight.profile().digest() != plain.profile().digest() == one.profile().digest()
+    assert eight.profile().digest() != with_env(plain, **{variable: "4"}).profile().digest()
+    for wrong in ("", "0", "-1", "8,2", "eight", "99999"):
+        with pytest.raises(Refused, match=f"env: {variable} is '{wrong}'; write a number"):
+            job_spec.validate(with_env(plain, **{variable: wrong}))
 
 
 @pytest.mark.rule("2.21", "2.35")

@@ -288,3 +288,19 @@ def test_a_commit_set_that_is_signed_again_restarts_the_reveal_time() -> None:
     assert moved.phase == machine.Closed(
         sealed(COMMIT), UnixSeconds(NOW + 3 + DEVNET.reveal_within)
     )
+
+
+@pytest.mark.rule("4.5")
+def test_a_reveal_in_time_counts_while_its_large_ciphertext_is_opened() -> None:
+    arriving = RevealReceived(REVEAL, False, Seconds(100))
+    moved, effects = step(PHASES["Closed"], arriving, NOW + 1)
+    assert isinstance(moved.phase, machine.Closed) and not effects
+    assert moved.phase.reveal_by == NOW + 101
+    again, _ = step(moved.phase, arriving, NOW + 90)
+    assert again.phase == moved.phase, "what does not open gets no more time"
+    closed, _ = step(moved.phase, machine.BatchClosed(UnixSeconds(NOW + 3)), NOW + 3)
+    assert closed.phase == moved.phase
+    opened, _ = step(moved.phase, RevealReceived(REVEAL, has_opened=True), NOW + 100)
+    assert isinstance(opened.phase, machine.Revealed)
+    silent, _ = step(moved.phase, Tick(), NOW + 102)
+    assert isinstance(silent.phase, machine.Silent)

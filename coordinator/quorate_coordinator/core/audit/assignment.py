@@ -80,7 +80,7 @@ def _sign(
         pool=job.place_of(slot)[0],
         price_tier=job.order.price_tier,
         price_per_hour=price,
-        max_duration=spec.max_duration,
+        max_duration=spec.paid_seconds(),
         accept_by=UnixSeconds(answer_by),
     )
     digest = context.digest(message)

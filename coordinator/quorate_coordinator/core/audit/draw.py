@@ -45,7 +45,7 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     # no other provider was assigned since it committed
     primary = context.state.leases[job.leases[-1]]
     provider = context.state.providers[primary.provider]
-    whole = Milliseconds(job.submission.spec.max_duration * 1000)
+    whole = Milliseconds(job.order.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
     is_staked = context.state.eligible(job).count_of(provider.owner) > 0
     # No other comparator is judged, and where two owners have a machine hardly anything is a fault.

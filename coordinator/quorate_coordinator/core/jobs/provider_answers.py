@@ -26,6 +26,7 @@ from quorate_coordinator.core.money import payees, receipts
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.classes import determinism_class
 from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT
 from quorate_protocol.messages.signed import Accept, Commit
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes
@@ -38,7 +39,10 @@ RECEIPT_SECONDS = 600
 def on_accept(context: StepContext, event: AcceptReceived) -> None:
     """Raises Refused if it quotes more than what the job declares can take."""
     lease = lease_of(context, event.accept.message.assignment_hash, event.key)
-    quotes.check(event.accept.message, context.state.jobs[lease.job_id].submission.spec)
+    offer = context.state.providers[lease.provider].offer
+    bandwidth = offer.bandwidth if offer is not None else BANDWIDTH_DEFAULT
+    spec = context.state.jobs[lease.job_id].submission.spec
+    quotes.check(event.accept.message, spec, bandwidth)
     _check_host(context, lease, event.accept.message)
     moved, _ = step_lease(context, lease, event)
     if moved is not lease:
@@ -168,17 +172,19 @@ def hand_over(context: StepContext, queue: JobQueue, committed: CommitReceived) 
 
 
 def on_reveal(context: StepContext, event: RevealReceived) -> None:
-    """Raises Refused if the ciphertext does not open."""
+    """Raises Refused if the ciphertext does not open. A Reveal counts from its arrival, however
+    long that takes.
+    """
     lease = context.state.leases.get(event.reveal.assignment_hash)
     if lease is None:
         raise Refused(Code.UNKNOWN, f"assignment 0x{event.reveal.assignment_hash.hex()}")
-    if not event.has_opened:
+    if not event.has_opened and not event.opens_within:
         raise Refused(
             Code.DOES_NOT_OPEN,
             "reveal: the stored ciphertext does not open to outputDigest under this salt",
         )
     moved, _ = step_lease(context, lease, event)
-    if moved is lease:
+    if moved is lease or event.opens_within:
         return
     context.note(lease.job_id, "revealed", f"execution {lease.index}")
     advance(context, context.state.jobs[lease.job_id])

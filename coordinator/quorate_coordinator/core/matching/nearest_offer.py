@@ -11,9 +11,11 @@ from quorate_coordinator.core.model import attestation_levels
 from quorate_coordinator.core.model.market_index import price_of, slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import OWNERS_MIN_QUORUM
-from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, image_digest
+from quorate_protocol.messages.job_spec import GpuRequest, JobSpec, image_digest
 from quorate_protocol.messages.offer import Offer, SlotOffer
+from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import quotes
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, usd
 from quorate_protocol.values import replace
 
@@ -169,18 +171,22 @@ def _biggest(live: list[Offer], spec: JobSpec) -> str:
     if not cpus:
         return "no CPU slot is on offer"
     cores = max(slot.cpu_millis for slot in cpus) / 1000
-    memory = max(slot.memory_bytes for slot in cpus) / GIB
+    memory = size_text(max(slot.memory_bytes for slot in cpus))
     disk = "".join(
-        f", {max(sizes) / GIB:.1f} GiB for {name}"
+        f", {size_text(max(sizes))} for {name}"
         for name, asked, sizes in (
-            ("scratch", spec.resources.scratch_bytes, [slot.scratch_bytes for slot in cpus]),
+            ("scratch", spec.resources.disk_scratch_bytes, [slot.scratch_bytes for slot in cpus]),
             ("outputs", spec.resources.output_bytes, [slot.output_bytes for slot in cpus]),
             ("image and inputs", spec.input_bytes(), [slot.input_bytes for slot in cpus]),
             ("image, inputs and outputs", spec.store_bytes(), [it.store_bytes for it in live]),
         )
         if asked > max(sizes)
     )
-    largest = f"the largest run slots on offer have {cores:g} cores and {memory:.1f} GiB of memory"
+    largest = f"the largest run slots on offer have {cores:g} cores and {memory} of memory"
+    fastest, size = max(offer.bandwidth for offer in live), quotes.fetch_bytes(spec)
+    if fastest < quotes.bandwidth_least(spec):
+        seconds = quotes.fetch_seconds(size, fastest)
+        disk += f", and the fastest fetches {size_text(size)} in {seconds} s: raise start_within"
     listed = [offer.images for offer in live]
     if all(images and image_digest(spec.image) not in images for images in listed):
         disk += f", and image {spec.image} is on no owner's list: name another image"

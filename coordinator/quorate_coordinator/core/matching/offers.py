@@ -364,6 +364,18 @@ def offers_for(
     return bucket.count(needs, price_max, context.at), Price(first[0]) if first else None
 
 
+def bandwidths(
+    context: StepContext, pool: Hash32, spec: job_rules.JobSpec, price_max: Price, limit: int
+) -> list[int]:
+    """Of the cheapest live offers that fit, busy or not."""
+    bucket = context.state.market.bucket(pool)
+    if bucket is None:
+        return []
+    found = bucket.cheapest(busy_or_not(needs_of(spec)), price_max, context.at, 0, limit)
+    offered = (context.state.providers[owner].offer for owner in bucket.owners_at(found))
+    return [offer.bandwidth for offer in offered if offer is not None]
+
+
 def second_price(
     context: StepContext, pools: tuple[Hash32, ...], spec: job_rules.JobSpec
 ) -> Price | None:

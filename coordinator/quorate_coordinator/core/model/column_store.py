@@ -21,6 +21,7 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
     ("inputs", np.int64),
     ("cuda", np.int16),
     ("store", np.int64),
+    ("bandwidth", np.int64),
     ("record", np.int32),
     ("local", np.int32),
 )
@@ -82,6 +83,7 @@ class ColumnStore:
             columns["inputs"].view(np.int64),
             columns["store"].view(np.int64),
         )
+        self._bandwidth = columns["bandwidth"].view(np.int64)
         self._cuda = columns["cuda"].view(np.int16)
         self._record = columns["record"].view(np.int32)
         self._local_column = columns["local"].view(np.int32)

@@ -150,6 +150,7 @@ class Bucket(ColumnStore):
             or row.output < needs.output
             or row.inputs < needs.inputs
             or row.store < needs.store
+            or row.bandwidth < needs.bandwidth
             or (row.images and needs.image not in (ZERO_HASH, *row.images))
         ):
             return False
@@ -315,6 +316,7 @@ class Bucket(ColumnStore):
             good &= self._output[rows] >= needs.output
             good &= self._inputs[rows] >= needs.inputs
             good &= self._store[rows] >= needs.store
+            good &= self._bandwidth[rows] >= needs.bandwidth
         if needs.gpus:
             self._keep_with_gpus(good, search, rows)
         if self._lists and needs.image != ZERO_HASH:

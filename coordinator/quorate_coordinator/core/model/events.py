@@ -27,6 +27,7 @@ from quorate_protocol.units import (
     BlockNumber,
     Hash32,
     Round,
+    Seconds,
     Sequence,
     Signature,
     UnixSeconds,
@@ -89,10 +90,13 @@ class EquivocationSeen(Struct, frozen=True, tag=True):
 
 
 class RevealReceived(Struct, frozen=True, tag=True):
-    """`has_opened`: the stored ciphertext gives the announced digest under this salt."""
+    """`has_opened`: the stored ciphertext gives the announced digest under this salt. If
+    `opens_within` is above 0, a large one is being opened, and the same Reveal comes again.
+    """
 
     reveal: Reveal
     has_opened: bool
+    opens_within: Seconds = Seconds(0)
 
 
 class CheckedGpu(Struct, frozen=True):

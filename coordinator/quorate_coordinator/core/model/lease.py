@@ -16,15 +16,19 @@ from quorate_coordinator.core.model.events import (
     RevealReceived,
     Tick,
 )
-from quorate_protocol.limits import HOUR, Limits
+from quorate_protocol.limits import Limits
 from quorate_protocol.messages.commitment import check_opens
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import quotes
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 
 # ------------------------------------------------------------------------------------------- phases
+
+
+QUOTED_SECONDS_MAX = quotes.FETCH_SECONDS_MAX + quotes.STORE_SECONDS_MAX
 
 
 class Assigned(Struct, frozen=True, tag=True):
@@ -56,6 +60,7 @@ class Closed(Struct, frozen=True, tag=True):
     commit: Envelope[Commit]
     reveal_by: UnixSeconds
     committed_at: UnixSeconds = UnixSeconds(0)
+    has_arrived: bool = False  # the reveal came in time, and its large ciphertext is being opened
 
 
 class Revealed(Struct, frozen=True, tag=True):
@@ -198,8 +203,8 @@ def step(
             return _progress(lease, is_fetching, at)
         case BatchClosed(closed_at):
             return _close(lease, closed_at, limits)
-        case RevealReceived(reveal):
-            return _reveal(lease, reveal, at)
+        case RevealReceived():
+            return _reveal(lease, event, at)
         case ClientStopped():
             return _stop(lease, at, limits)
         case Tick():
@@ -225,8 +230,11 @@ def _accept(
     if not assignment.accept_by - limits.accept_within - 60 <= message.time <= assignment.accept_by:
         raise Refused(Code.STALE, "accept: its time is not within the assignment's")
     quoted = message.quoted_fetch_seconds + message.quoted_store_seconds
-    if quoted > 2 * HOUR:
-        raise Refused(Code.BAD_AMOUNT, "accept: fetch and store are quoted at more than two hours")
+    if quoted > QUOTED_SECONDS_MAX:
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"accept: fetch and store are quoted at more than {QUOTED_SECONDS_MAX} s",
+        )
     commit_by = UnixSeconds(message.time + quoted + assignment.max_duration + limits.commit_grace)
     return _to(lease, Accepted(accept, commit_by, at, at))
 
@@ -316,12 +324,16 @@ def _close(
         return lease, ()
     if not isinstance(phase, Committed | Closed):
         raise Refused(Code.WRONG_PHASE, f"close: the lease is {type(phase).__name__}")
+    if isinstance(phase, Closed) and phase.has_arrived:
+        return lease, ()
     at = phase.at if isinstance(phase, Committed) else phase.committed_at
     return _to(lease, Closed(phase.commit, UnixSeconds(closed_at + limits.reveal_within), at))
 
 
-def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
-    phase = lease.phase
+def _reveal(
+    lease: Lease, event: RevealReceived, at: UnixSeconds
+) -> tuple[Lease, tuple[Effect, ...]]:
+    phase, reveal = lease.phase, event.reveal
     if isinstance(phase, Revealed) and phase.reveal == reveal:
         return lease, ()
     if not isinstance(phase, Closed):
@@ -331,6 +343,11 @@ def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple
     if at > phase.reveal_by:
         raise Refused(Code.TOO_LATE, f"reveal: was due by {phase.reveal_by}, now {at}")
     result = check_opens(phase.commit.message, reveal)
+    if event.opens_within:
+        if phase.has_arrived:  # a ciphertext that does not open gives no more time
+            return lease, ()
+        by = UnixSeconds(max(phase.reveal_by, at + event.opens_within))
+        return _to(lease, replace(phase, reveal_by=by, has_arrived=True))
     return _to(
         lease, Revealed(phase.commit, reveal, result, phase.committed_at), Effect.RESULT_OPEN
     )

@@ -288,6 +288,7 @@ class MarketIndex:
             inputs=slot.input_bytes,
             cuda=slot.cuda,
             store=offer.store_bytes,
+            bandwidth=offer.bandwidth,
             images=offer.images,
             record=rank.slot_ppm(trusts, level),
         )

@@ -16,6 +16,7 @@ from quorate_coordinator.core.model.row import (
 )
 from quorate_protocol.messages.job_spec import JobSpec, Resources, image_digest, is_image_cid
 from quorate_protocol.messages.ports import Sandbox
+from quorate_protocol.rules import quotes
 from quorate_protocol.units import Hash32, JobKind
 
 
@@ -26,6 +27,7 @@ def needs_of(spec: JobSpec) -> Needs:
         spec.resources,
         spec.attestation_level,
         spec.input_bytes(),
+        quotes.bandwidth_least(spec),
         is_image_cid(spec.image),
         image_digest(spec.image),
     )
@@ -49,6 +51,7 @@ def _needs(
     resources: Resources,
     attestation_level: int,
     inputs: int,
+    bandwidth: int,
     is_cid: bool,
     image: Hash32,
 ) -> Needs:
@@ -58,10 +61,11 @@ def _needs(
         bits,
         resources.memory_bytes,
         resources.cpu_millis,
-        scratch=resources.scratch_bytes,
+        scratch=resources.disk_scratch_bytes,
         output=resources.output_bytes,
         inputs=inputs,
         store=inputs + resources.output_bytes,
+        bandwidth=bandwidth,
         image=image,
     )
     gpu = resources.gpu

@@ -36,6 +36,7 @@ class Row(NamedTuple):
     inputs: int = 0  # bytes of image and inputs
     cuda: int = 0  # ten times the newest CUDA of the driver
     store: int = 0  # bytes of image, inputs and output
+    bandwidth: int = 0  # bytes a second of fetches
     record: int = 0  # what the provider's reputation adds to the price's factor, in ppm
     images: tuple[Hash32, ...] = ()  # the only ones that it runs; empty = any
 
@@ -57,6 +58,7 @@ class Needs(NamedTuple):
     inputs: int = 0
     cuda: int = 0
     store: int = 0
+    bandwidth: int = 0
     image: Hash32 = ZERO_HASH  # its digest; zero = any
 
 

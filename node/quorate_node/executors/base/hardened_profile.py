@@ -60,6 +60,7 @@ LABEL_OUTPUT_BYTES = "quorate.output-bytes"
 LABEL_OUTPUT_INODES = "quorate.output-inodes"
 
 START_TARGET = "/sbin/quorate-start"
+SCRATCH_TARGETS = ("/scratch", "/tmp")
 OOM_SCORE = 1000  # the kernel kills jobs first when the machine has no memory left
 LEAST_BYTES = 4096  # of a memory file system: size 0 would mean no limit
 RUNTIME_GVISOR = "runsc"
@@ -169,6 +170,7 @@ class ContainerMounts:
     is_volume: bool
     outputs_in_memory: int = 0
     are_views: bool = False
+    scratch: tuple[str, str] | tuple[()] = ()  # host folders of /scratch and /tmp; () in memory
     user: int = SHOWN_USER  # that the container runs as
     start: str = ""  # the host path of the program that starts the job as another user
     files: tuple[tuple[str, str], ...] = ()  # (host path, target) of files that all sandboxes have
@@ -388,7 +390,10 @@ def _host_config(
         "Ulimits": [
             {"Name": name, "Soft": soft, "Hard": hard} for name, (soft, hard) in LIMITS.items()
         ],
-        "Tmpfs": {**dict.fromkeys(covered, cover), "/scratch": scratch, "/tmp": scratch},
+        "Tmpfs": {
+            **dict.fromkeys(covered, cover),
+            **({} if mounts.scratch else dict.fromkeys(SCRATCH_TARGETS, scratch)),
+        },
         "LogConfig": {"Type": "none", "Config": {}},
         "RestartPolicy": {"Name": "no"},
         "AutoRemove": False,
@@ -453,6 +458,10 @@ def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
     }
     if mounts.is_volume:
         outputs["VolumeOptions"] = {"NoCopy": True}
+    scratch: list[dict[str, object]] = [
+        {"Type": "bind", "Source": source, "Target": target}
+        for source, target in zip(mounts.scratch, SCRATCH_TARGETS)
+    ]
     start = ((mounts.start, START_TARGET),) if mounts.start else ()
     ours: list[dict[str, object]] = [
         {
@@ -464,7 +473,7 @@ def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
         }
         for source, target in (*mounts.files, *start)
     ]
-    return [*inputs, outputs, *ours]
+    return [*inputs, outputs, *scratch, *ours]
 
 
 def _gpu_request(gpus: Sequence[str], has_cdi: bool) -> dict[str, object]:

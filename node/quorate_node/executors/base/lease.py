@@ -61,6 +61,16 @@ def checked_source(mount: Mount, user_of: str) -> Path:
     return source
 
 
+def refuse_disk_scratch(task: Task) -> None:
+    """For executors that cannot bound a folder on disk. Their offers promise none."""
+    if task.disk_scratch_bytes:
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"scratch: {task.disk_scratch_bytes} bytes of /scratch lie on disk, which needs root, "
+            "loop devices and mkfs.ext4 on the provider's machine",
+        )
+
+
 def exit_status(
     code: int, wall_ms: Milliseconds, max_duration: Seconds, is_memory_kill: bool
 ) -> int:

@@ -22,7 +22,11 @@ _UNMOUNT_TRIES = 20
 _INODE_BYTES = 256
 _BLOCK_BYTES = 4096
 _SLACK_BYTES = 4 << 20
+_FULL_BYTES = 64 << 10
 _PROGRAM_SECONDS = 60
+SCRATCH_NAME = "scratch"
+SCRATCH_INODES_LEAST, SCRATCH_INODES_MAX = 16_384, 1 << 20
+_SCRATCH_FILE_BYTES = 64 << 10  # one inode for so many bytes
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -63,7 +67,9 @@ def _mount_source(source: Path, target: Path) -> None:
         opened.close()
 
 
-def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int, user: int) -> None:
+def mount_sized(
+    disk: Path, target: Path, total_bytes: int, inodes: int, user: int, flags: str = "noexec"
+) -> None:
     """Mounts an ext4 file of bounded size. All blocks are reserved now, so that the host's disk
     cannot fill up under a running job. May be repeated.
     """
@@ -77,9 +83,8 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int, user: i
                 user,
             )
         crash_point("mount.before")
-        _run(
-            "mount", "-t", "ext4", "-o", "loop,nosuid,nodev,noexec,noatime", str(disk), str(target)
-        )
+        options = f"loop,nosuid,nodev,{flags},noatime"
+        _run("mount", "-t", "ext4", "-o", options, str(disk), str(target))
         crash_point("mount.after")
     # Always done: after a crash the folder would become part of the result on this machine only.
     lost_and_found = target / "lost+found"
@@ -89,6 +94,39 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int, user: i
         and lost_and_found.stat().st_uid == 0
     ):
         lost_and_found.rmdir()
+
+
+def mount_scratch(folder: Path, total_bytes: int, user: int) -> tuple[str, str]:
+    """Makes one volume for /scratch and /tmp below `folder`; returns what to mount there. Programs
+    in it may run, as in a memory file system. May be repeated.
+    """
+    volume = folder / SCRATCH_NAME
+    inodes = min(SCRATCH_INODES_MAX, max(SCRATCH_INODES_LEAST, total_bytes // _SCRATCH_FILE_BYTES))
+    mount_sized(volume.with_suffix(".ext4"), volume, total_bytes, inodes, user, "exec")
+    places = volume / "scratch", volume / "tmp"
+    for place in places:  # the job sees what is in them, and nothing beside them
+        place.mkdir(exist_ok=True)
+        place.chmod(0o1777)
+    return str(places[0]), str(places[1])
+
+
+def unmount_volumes(folder: Path) -> None:
+    """Of a lease. Raises Unavailable while one is in use."""
+    for volume in (folder / "outputs", folder / SCRATCH_NAME):
+        unmount(volume)
+        if is_mounted(volume):
+            raise Unavailable(f"{volume} is still in use")
+
+
+def full_volumes(folder: Path) -> tuple[str, ...]:
+    """Names the volumes of a lease in which a program could not write on."""
+    found = []
+    for name in ("outputs", SCRATCH_NAME):
+        if (folder / f"{name}.ext4").exists() and is_mounted(folder / name):
+            place = os.statvfs(folder / name)
+            if place.f_bavail * place.f_frsize < _FULL_BYTES or not place.f_favail:
+                found.append(name)
+    return tuple(found)
 
 
 def mount_memory(target: Path, total_bytes: int, inodes: int, user: int) -> None:
@@ -136,7 +174,7 @@ def _make_disk(disk: Path, size: int, inodes: int, user: int) -> None:
     except OSError as error:
         fresh.unlink()
         raise Unavailable(
-            f"no room for the outputs of a job ({size} bytes): {error.strerror}; free some disk",
+            f"no room for {disk.stem} of a job ({size} bytes): {error.strerror}; free some disk",
             60.0,
         ) from error
     finally:

@@ -6,6 +6,7 @@ during it. If it refuses one entry, it refuses the whole tree. The caller then c
 directory.
 """
 
+import errno
 import os
 import stat
 import subprocess
@@ -16,6 +17,7 @@ from quorate_content.dag.content_limits import Bounds
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 BOUNDS = Bounds()  # content addressing has the same, so what is collected can be committed
+FULL_RETRY_SECONDS = 10.0
 _COPY_BYTES = 1 << 20
 # Code points that no name of an output may have (PROTOCOL §3, results): control characters, and
 # marks that end a line or turn the direction of text. The set is fixed, because a newer Python
@@ -104,8 +106,13 @@ class new_directory:
         self._partial.mkdir(mode=0o700)
         return self._partial
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         delete_tree(self._partial)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Unavailable(
+                f"no room for outputs in {self._partial.parent}: {error.strerror}; free some disk",
+                FULL_RETRY_SECONDS,
+            ) from error
 
 
 def delete_tree(path: Path) -> None:

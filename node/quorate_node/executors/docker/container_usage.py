@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from quorate_node.executors.base import cgroups
+from quorate_node.executors.base import cgroups, mounts
 from quorate_node.executors.base.cgroups import Counters
 from quorate_node.executors.base.hardened_profile import LABEL_MAX_DURATION
 from quorate_node.executors.base.lease import exit_status
@@ -134,7 +134,7 @@ class ContainerUsage:
             self._sampled.get(lease_id, Counters())
         )
 
-    def exit_of(self, lease_id: str, found: Inspection) -> Exit:
+    def exit_of(self, lease_id: str, found: Inspection, folder: Path) -> Exit:
         state = found["State"]
         limit = Seconds(int(labels(found)[LABEL_MAX_DURATION]))
         started, finished = unix_seconds(state["StartedAt"]), unix_seconds(state["FinishedAt"])
@@ -151,7 +151,7 @@ class ContainerUsage:
         usage = Usage(
             Milliseconds(min(wall, limit * 1000)), counters.cpu_ms, counters.peak_memory_bytes
         )
-        return Exit(status, usage)
+        return Exit(status, usage, mounts.full_volumes(folder))
 
     def forget(self, lease_id: str) -> None:
         self._sampled.pop(lease_id, None)

@@ -233,6 +233,8 @@ class DockerExecutor:
         first_user: int = 0,
     ) -> None:
         self.sandbox = sandbox or Sandbox.DOCKER_RUNC
+        kind = outputs or choose_outputs()
+        self.has_volumes = kind is DockerOutputs.LOOP
         self._wanted = sandbox
         self._owner = owner
         self._clock = clock
@@ -244,7 +246,7 @@ class DockerExecutor:
         fetcher = RegistryImageFetcher(self._images, cache, folder, policy, self._requirements)
         self._fetches = ImageFetches(fetcher.fetch)
         self._logs = LogReaders(self._api)
-        self._dirs = LeaseDirs(self._api, home, owner, outputs or choose_outputs())
+        self._dirs = LeaseDirs(self._api, home, owner, kind)
         self._home = home
         self._engine: EngineFacts | None = None
         self._usage = ContainerUsage()
@@ -313,7 +315,7 @@ class DockerExecutor:
                 case TaskState.EXITED:
                     assert found is not None, "an absent container has not exited"
                     return await self._call(
-                        lambda found=found: self._usage.exit_of(lease_id, found)  # type: ignore[misc]
+                        lambda found=found: self._exit(lease_id, found)  # type: ignore[misc]
                     )
                 case TaskState.RUNNING:
                     assert found is not None, "an absent container does not run"
@@ -367,6 +369,9 @@ class DockerExecutor:
 
     async def _call(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, _translated, work)
+
+    def _exit(self, lease_id: str, found: Inspection) -> Exit:
+        return self._usage.exit_of(lease_id, found, self._dirs.folder(lease_id))
 
     def _facts(self) -> EngineFacts:
         self._engine = read_engine_facts(self._api, self._wanted, self._home)

@@ -24,7 +24,12 @@ import docker.errors
 
 from quorate_node.executors.base import cgroups, mounts
 from quorate_node.executors.base.hardened_profile import LABEL_LEASE, LABEL_OWNER, ContainerMounts
-from quorate_node.executors.base.lease import checked_source, is_root, mounts_of
+from quorate_node.executors.base.lease import (
+    checked_source,
+    is_root,
+    mounts_of,
+    refuse_disk_scratch,
+)
 from quorate_node.executors.base.outputs import (
     Allowance,
     OutputCaps,
@@ -98,9 +103,16 @@ class LeaseDirs:
                 task.output_inodes,
                 user,
             )
+            size = task.disk_scratch_bytes
             return ContainerMounts(
-                inputs, str(folder / "outputs"), is_volume=False, are_views=is_root(), user=user
+                inputs,
+                str(folder / "outputs"),
+                is_volume=False,
+                are_views=is_root(),
+                user=user,
+                scratch=mounts.mount_scratch(folder, size, user) if size else (),
             )
+        refuse_disk_scratch(task)
         volume = self._volume(task, container, user)
         return ContainerMounts(
             inputs,
@@ -220,9 +232,7 @@ def release_folder(folder: Path) -> None:
     # A crash may have left the passing mount.
     for view in (*(folder / "inputs").glob("*"), *(folder / "inputs").glob("stage/*/passing")):
         mounts.unmount(view)
-    mounts.unmount(folder / "outputs")
-    if mounts.is_mounted(folder / "outputs"):
-        raise Unavailable(f"{folder / 'outputs'} is still in use")
+    mounts.unmount_volumes(folder)
     delete_tree(folder)
 
 

@@ -25,11 +25,17 @@ from quorate_node.executors.base.hardened_profile import (
     LEAST_BYTES,
     LIMITS,
     PATH_DEFAULT,
+    SCRATCH_TARGETS,
     check_targets,
     program_env,
 )
 from quorate_node.executors.base.images import ArchiveInfoCache, volumes_to_mount_over
-from quorate_node.executors.base.lease import checked_source, is_root, mounts_of
+from quorate_node.executors.base.lease import (
+    checked_source,
+    is_root,
+    mounts_of,
+    refuse_disk_scratch,
+)
 from quorate_node.executors.base.outputs import OutputCaps, open_up
 from quorate_node.executors.base.seccomp_bpf import ARCHITECTURES, filter_for
 from quorate_node.executors.base.slot_users import SlotUsers
@@ -105,6 +111,7 @@ class BwrapExecutor(SupervisedExecutor):
     ) -> None:
         super().__init__(home, clock)
         self._outputs = outputs or choose_outputs()
+        self.has_volumes = self._outputs is BwrapOutputs.LOOP
         self._infos = ArchiveInfoCache()
         self._roots = RootfsCache(images, self._roots_in_use)
         self._users = SlotUsers(home, first_user)
@@ -143,6 +150,8 @@ class BwrapExecutor(SupervisedExecutor):
             )
         info = self._infos.of(task.image)
         check_task(task, info)
+        if not self.has_volumes:
+            refuse_disk_scratch(task)
         folder = self._folder(task.lease_id)
         end_lease(folder)  # a killed supervisor may have left it; the program runs again
         folder.mkdir(mode=0o700)
@@ -153,7 +162,9 @@ class BwrapExecutor(SupervisedExecutor):
             # without root, all jobs run as this process's own user
             user = self._users.of(task.lease_id) if is_root() else USER
             self._make_outputs(task, folder, user)
-            spawn_supervisor(folder, self._plan_of(task, info, root, covered, user))
+            size = task.disk_scratch_bytes
+            scratch = mounts.mount_scratch(folder, size, user) if size else ()
+            spawn_supervisor(folder, self._plan_of(task, info, root, covered, scratch, user))
         except (Refused, Unavailable):
             end_lease(folder)
             raise
@@ -176,12 +187,19 @@ class BwrapExecutor(SupervisedExecutor):
                     os.chown(folder / "outputs", user, user)
 
     def _plan_of(
-        self, task: Task, info: ImageInfo, root: Path, covered: tuple[str, ...], user: int
+        self,
+        task: Task,
+        info: ImageInfo,
+        root: Path,
+        covered: tuple[str, ...],
+        scratch: tuple[str, ...],
+        user: int,
     ) -> Mapping[str, object]:
         folder = self._folder(task.lease_id)
+        written = (str(folder / "outputs"), *scratch)
         sources = [
             str(root),
-            str(folder / "outputs"),
+            *written,
             *(str(checked_source(mount, "sandbox")) for mount in mounts_of(task)),
         ]
         seen = [f"{STAGE}/{index}" for index in range(len(sources))] if is_root() else sources
@@ -196,7 +214,13 @@ class BwrapExecutor(SupervisedExecutor):
                 _program(),
                 task,
                 info,
-                SandboxMounts(seen[0], seen[1], tuple(seen[2:]), covered),
+                SandboxMounts(
+                    seen[0],
+                    seen[1],
+                    tuple(seen[1 + len(written) :]),
+                    covered,
+                    tuple(seen[2 : 1 + len(written)]),
+                ),
                 masks,
             ),
             "env": {},
@@ -219,11 +243,16 @@ class BwrapExecutor(SupervisedExecutor):
                 else -1,
                 "stage": STAGE if is_root() else "",
                 "sources": sources,
+                "written": len(written),
                 "user": user,
                 "limits": {_LIMIT_NUMBERS[name]: limit for name, limit in LIMITS.items()},
                 "in_memory": [
                     str(root),
-                    ["/scratch", "/tmp", *(["/dev/shm"] if task.shm_bytes else []), *covered],
+                    [
+                        *(() if scratch else SCRATCH_TARGETS),
+                        *(["/dev/shm"] if task.shm_bytes else []),
+                        *covered,
+                    ],
                 ],
                 "watched": str(folder / "outputs") if is_watched else "",
             },
@@ -245,9 +274,8 @@ class BwrapExecutor(SupervisedExecutor):
             if counted.cpu_ms
             else Counters(ended.usage.cpu_ms, ended.usage.peak_memory_bytes)
         )
-        return Exit(
-            ended.status, Usage(ended.usage.wall_ms, counters.cpu_ms, counters.peak_memory_bytes)
-        )
+        usage = Usage(ended.usage.wall_ms, counters.cpu_ms, counters.peak_memory_bytes)
+        return Exit(ended.status, usage, mounts.full_volumes(self._folder(lease_id)))
 
     def _collect(self, folder: Path, destination: Path, caps: OutputCaps) -> None:
         if lease_state(folder) is not TaskState.EXITED:
@@ -356,7 +384,6 @@ def _program() -> str:
 
 
 USER = 65534
-_MADE_HERE = ("/scratch", "/tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +395,7 @@ class SandboxMounts:
     inputs: tuple[str, ...]
     # Folders inside the root that get a memory file system: the image's volumes.
     covered: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()  # of /scratch and /tmp; none if they are in memory
 
 
 def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
@@ -428,12 +456,11 @@ def bwrap_command(
     words += ["--remount-ro", "/proc"]
     if task.shm_bytes:
         words += _sized("/dev/shm", task.shm_bytes)
-    words += [
-        "--remount-ro",
-        "/dev",
-        *_sized("/scratch", task.scratch_bytes),
-        *_sized("/tmp", task.scratch_bytes),
-    ]
+    words += ["--remount-ro", "/dev"]
+    for source, target in zip(sources.scratch, SCRATCH_TARGETS):
+        words += ["--bind", source, target]
+    for target in () if sources.scratch else SCRATCH_TARGETS:
+        words += _sized(target, task.scratch_bytes)
     for target in sources.covered:
         words += _sized(target, task.scratch_bytes)
     words += ["--perms", "0755", "--tmpfs", "/inputs"]
@@ -441,7 +468,7 @@ def bwrap_command(
         words += ["--ro-bind", source, mount.target]
     words += ["--remount-ro", "/inputs", "--bind", sources.outputs, "/outputs"]
     folder = working_folder(task.working_dir)
-    if folder.startswith(tuple(f"{place}/" for place in _MADE_HERE)):
+    if folder.startswith(tuple(f"{place}/" for place in SCRATCH_TARGETS)):
         words += ["--dir", folder]
     return [*words, "--chdir", folder, "--", *argv]
 

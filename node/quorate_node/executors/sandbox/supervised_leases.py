@@ -36,6 +36,7 @@ class SupervisedExecutor:
     """
 
     sandbox: Sandbox
+    has_volumes = True
 
     def __init__(self, home: Path, clock: Clock) -> None:
         self._home = home
@@ -221,9 +222,7 @@ def end_lease(folder: Path) -> None:
     """May be repeated. Raises Unavailable while the outputs are in use."""
     kill_supervised(folder)
     cgroups.end_lease_groups(folder.name)
-    mounts.unmount(folder / "outputs")
-    if mounts.is_mounted(folder / "outputs"):
-        raise Unavailable(f"{folder / 'outputs'} is still in use")
+    mounts.unmount_volumes(folder)
     delete_tree(folder)
 
 

@@ -75,12 +75,12 @@ def _disk_bytes(entry: "os.DirEntry[str]") -> int:
 
 
 CLONE_NEWNS = 0x20000
-OUTPUTS = 1  # the place among the sources that the program writes
+OUTPUTS = 1  # the place among the sources of the first that the program writes
 MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 16384, 1 << 18, 2, 4
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def mount_sources(stage: str, sources: list[str]) -> None:
+def mount_sources(stage: str, sources: list[str], written: int) -> None:
     """In a mount namespace of this process, with which the mounts end: the sandbox's user may not
     enter the daemon's private folders. Raises OSError.
     """
@@ -96,7 +96,8 @@ def mount_sources(stage: str, sources: list[str]) -> None:
             os.mkdir(target)
         else:
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-        if index == OUTPUTS or not _is_neutral(source, target, f"{stage}/stage"):
+        is_written = OUTPUTS <= index < OUTPUTS + written
+        if is_written or not _is_neutral(source, target, f"{stage}/stage"):
             source.bind(target)
         source.close()
 
@@ -218,7 +219,9 @@ class SupervisedProgram:
             for group in self.sandbox["groups"]:
                 Path(group, "cgroup.procs").write_text("0")
             if self.sandbox["stage"]:
-                mount_sources(self.sandbox["stage"], self.sandbox["sources"])
+                mount_sources(
+                    self.sandbox["stage"], self.sandbox["sources"], self.sandbox["written"]
+                )
                 os.setgroups([])
                 os.setresgid(*[self.sandbox["user"]] * 3)
                 os.setresuid(*[self.sandbox["user"]] * 3)

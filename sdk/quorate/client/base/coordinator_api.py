@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -123,6 +124,7 @@ OFFERS_PAGE, OFFER_PAGES_MAX = 1_000, 200
 HISTORY_PAGES_MAX = 100
 TRIES = 3
 RETRY_SECONDS = 0.3
+RESUMED_BYTES_LEAST = 1 << 20  # with less a download counts as failed once more
 PIECE_BYTES = 64 << 10
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)  # `Timeouts` bounds the rest
 NO_HEADERS: Mapping[str, str] = {}
@@ -345,18 +347,36 @@ class Api:
         self, cid: str, destination: Path, bytes_max: int, progress: Callable[[int], None]
     ) -> None:
         """Downloads the bytes of a file CID to a new file. They are unverified; the caller must
-        check them.
+        check them. It goes on where a connection was cut.
         """
-        done, pace = 0, DownloadSpeedCheck(f"{self.url}: {cid}")
-        async with self._stream(Routes.CONTENT.at(cid=cid), STALL_SECONDS) as response:
-            with destination.open("wb") as file:
+        failures = 0
+        while True:
+            before = _held(destination)
+            try:
+                await self._append_content(cid, destination, bytes_max, progress)
+                return
+            except UnavailableError:
+                done = _held(destination)
+                failures = 0 if done - before >= RESUMED_BYTES_LEAST else failures + 1
+                if not done or failures >= TRIES:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS * 2**failures)
+
+    async def _append_content(
+        self, cid: str, destination: Path, bytes_max: int, progress: Callable[[int], None]
+    ) -> None:
+        done, pace = _held(destination), DownloadSpeedCheck(f"{self.url}: {cid}")
+        path, wanted = Routes.CONTENT.at(cid=cid), {"Range": f"bytes={done}-"} if done else {}
+        async with self._stream(path, STALL_SECONDS, wanted) as response:
+            # A source that ignores ranges sends all of it again.
+            is_rest = response.status == HTTPStatus.PARTIAL_CONTENT
+            done = done if is_rest else 0
+            with destination.open("ab" if is_rest else "wb") as file:
                 async for chunk in self._chunks(response):
                     pace.received(len(chunk))
                     done += len(chunk)
                     if done > bytes_max:
-                        raise UnavailableError(
-                            f"{self.url}: {cid} is larger than {bytes_max} bytes"
-                        )
+                        raise EvidenceError(f"{self.url}: {cid} is larger than {bytes_max} bytes")
                     await asyncio.to_thread(file.write, chunk)
                     progress(done)
 
@@ -429,13 +449,16 @@ class Api:
 
     @asynccontextmanager
     async def _stream(
-        self, path: str, silence: float | None = STREAM_SECONDS
+        self,
+        path: str,
+        silence: float | None = STREAM_SECONDS,
+        also: Mapping[str, str] = NO_HEADERS,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Opens a stream. `silence` is the longest pause in seconds between two bytes; None allows
-        any.
+        any. `also`: headers.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence)
-        async with await self._opened_stream(path, limits) as response:
+        async with await self._opened_stream(path, limits, also) as response:
             yield response
 
     async def _opened_stream(
@@ -476,6 +499,10 @@ class Api:
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise _unreachable(self.url, error) from error
             yield chunk
+
+
+def _held(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 async def _watched(pieces: AsyncIterator[bytes], waiting: WaitTimer) -> AsyncIterator[bytes]:

@@ -89,7 +89,7 @@ def draft_order(
         price_tier=PriceTier.ON_DEMAND,
         max_price_per_hour=job.price(),
         budget=Amount(1),
-        max_duration=spec.max_duration,
+        max_duration=spec.paid_seconds(),
         max_executions=Small(job.max_executions),
         audit_premium_bps=PREMIUM_BPS[job.tier()],
         max_fee_bps=Bps(job.max_fee_bps),

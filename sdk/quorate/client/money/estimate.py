@@ -59,7 +59,7 @@ def estimate(
 
     `name` is the job's. `earlier` has this client's orders, newest first.
     """
-    longest = Milliseconds(spec.max_duration * 1000)
+    longest = Milliseconds(spec.paid_seconds() * 1000)
     full = _charge(view, longest, premium_bps)
     minute = _charge(view, Milliseconds(min(longest, 60_000)), premium_bps)
     charges = _charges(name, spec, earlier)

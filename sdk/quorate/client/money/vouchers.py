@@ -12,7 +12,6 @@ from quorate.client.base.client_ledger import OrderRecord, SpendingTotals
 from quorate.client.base.session import ClientSession
 from quorate.client.money.lead import Lead, lead_of
 from quorate_protocol.limits import EXECUTIONS_MAX
-from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import Envelope, seal, signer
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.refusals import Code
@@ -72,7 +71,7 @@ class Vouchers:
         session = self._client_session
         now, reserved = session.clock.now(), 0
         for entry in session.ledger.open_orders(session.identity.coordinator):
-            longest = job_spec.decode(entry.spec).max_duration + SLACK_SECONDS
+            longest = entry.order.max_duration + SLACK_SECONDS
             if entry.order.expiry + EXECUTIONS_MAX * longest < now:
                 reserved += entry.reserved
         return Amount(reserved)

@@ -48,7 +48,7 @@ def asking(count: int = 1, model: str = "", vram: int = 0, **more: int) -> JobSp
             "4x A100 SXM 80GB (reported) at 4.00 USD",
             "has 4 GPUs, the job asks for 8",
         ),
-        (asking(vram=90 * GIB), "4x A100 SXM 80GB (reported) at 4.00 USD", "bytes of memory"),
+        (asking(vram=90 * GIB), "4x A100 SXM 80GB (reported) at 4.00 USD", "GB of memory"),
         (asking(4, compute_capability_min=89), "4x A100", "is 8.0, the job asks for 8.9"),
         (
             replace(asking(model="L40S"), sandbox="docker-runsc"),
@@ -60,7 +60,7 @@ def asking(count: int = 1, model: str = "", vram: int = 0, **more: int) -> JobSp
                 asking(), resources=Resources(999_000, 999 * GIB, gpu=GpuRequest(1, "A100", 0))
             ),
             "4x A100",
-            "of a core, the job asks for 999",
+            "64 cores, the job asks for 999",
         ),
     ],
 )

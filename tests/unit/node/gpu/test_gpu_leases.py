@@ -233,7 +233,7 @@ def test_an_image_for_a_newer_driver_is_declined_with_both_versions(
     [
         (gpu_spec(2), "it has 1 GPUs, the job asks for 2"),
         (gpu_spec(1, "H100"), "its model is L40S, the job asks for H100"),
-        (gpu_spec(1, vram_bytes_min=80 << 30), "bytes of memory"),
+        (gpu_spec(1, vram_bytes_min=80 << 30), "GB of memory"),
         (gpu_spec(1, compute_capability_min=90), "its compute capability is 8.9"),
         (make_spec(), "the slot has GPUs, and the job asks for none"),
         (gpu_spec(1, "nvidia l40s", vram_bytes_min=40 << 30, compute_capability_min=89), ""),
