@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +14,7 @@ import typer
 from quorate.base.errors import CancelledError, UsageError
 from quorate.cli import attach
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
+from quorate.cli.destinations import check_destination, check_writable, lacking_room
 from quorate.cli.job_flags import JobFlags, job_of
 from quorate.cli.rendering import spec_json
 from quorate.cli.sweep_runs import plan_first, run_array
@@ -34,6 +37,7 @@ Detach = Annotated[
 ]
 
 _NO_DIGEST = "sha256:" + "0" * 64
+NOT_ORDERED = "nothing was ordered, and nothing is paid"
 PRICE_MISSING = (
     "--max-price is missing; give the most you pay per hour, such as --max-price 0.50 "
     "(see `quorate offers`)"
@@ -50,12 +54,22 @@ Command = Annotated[
 
 
 def apply(
-    ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False
+    ctx: typer.Context,
+    file: File,
+    yes: Yes = False,
+    detach: Detach = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="New directory for the output; wins over the file's."),
+    ] = None,
+    json: JsonFlag = False,
 ) -> None:
     """Shows what a job file would cost, asks, submits it, and waits for the checked result."""
     if json and not yes:
         raise UsageError("--json cannot ask, so add --yes (see `quorate plan` for the cost first)")
-    run_async(_submit(context_of(ctx), load_job(file), yes, detach, json))
+    job = load_job(file)
+    job = job if output is None else replace(job, outputs=output)
+    run_async(_submit(context_of(ctx), job, yes, detach, json))
 
 
 @with_flags(JobFlags)
@@ -106,15 +120,16 @@ def validate(file: File, json: JsonFlag = False) -> None:
 
 async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: bool) -> None:
     if job.is_array:
+        if job.outputs is not None:
+            check_writable(job.outputs)
 
         async def agrees() -> bool:
             return yes or await asyncio.to_thread(_confirm, "Submit?")
 
         return await run_array(context, job, agrees, detach, is_json)
-    if job.outputs is not None and job.outputs.exists():
-        raise UsageError(f"{job.outputs} already exists; give a new directory for the output")
-    async with context.market() as market:
-        handle = await order(context, market, job, await market.plan(job), yes, is_json)
+    check_destination(job.outputs)
+    async with _opened(context) as market:
+        handle = await _ordered(context, market, job, yes, is_json)
         if detach:
             if is_json:
                 emit({"jobId": handle.id, "name": handle.name})
@@ -125,7 +140,41 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
             f"run {handle.id[:14]} ({handle.name}); it continues if you leave: "
             f"{context.command(f'get {handle.id[:14]}')}"
         )
-        await attach.follow(context, handle, job.outputs, is_json)
+        await attach.follow(context, handle, job.outputs, is_json, is_live=True)
+
+
+@asynccontextmanager
+async def _opened(context: Context) -> AsyncIterator[Market]:
+    """Says that nothing is ordered, if the user leaves before the market has answered."""
+    is_open = False
+    try:
+        async with context.market() as market:
+            is_open = True
+            yield market
+    except asyncio.CancelledError:
+        if not is_open:
+            note(NOT_ORDERED)
+        raise
+
+
+async def _ordered(context: Context, market: Market, job: Job, yes: bool, is_json: bool) -> Run:
+    """Orders a job. If the user leaves meanwhile, it says whether the order is out."""
+    known = {item.job_id for item in market.entries()}
+    try:
+        plan = await market.plan(job)
+        if job.outputs is not None:
+            lacking = lacking_room(job.outputs, plan.packed.spec.resources.output_bytes)
+            if lacking:
+                note(lacking)
+        return await order(context, market, job, plan, yes, is_json)
+    except asyncio.CancelledError:
+        sent = [item for item in market.entries() if item.job_id not in known]
+        if not sent:
+            note(NOT_ORDERED)
+        for item in sent:
+            note(f"the order {item.name} may be out already, and then its run goes on")
+            note(attach.goes_on(context, await market.run(item.job_id)))
+        raise
 
 
 async def order(
