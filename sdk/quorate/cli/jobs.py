@@ -17,7 +17,7 @@ from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_a
 from quorate.cli.destinations import check_destination, check_writable, lacking_room
 from quorate.cli.job_flags import JobFlags, job_of
 from quorate.cli.rendering import spec_json
-from quorate.cli.sweep_runs import plan_first, run_array
+from quorate.cli.sweep_runs import plan_first, run_array, summary
 from quorate.client.market import Market, Plan
 from quorate.client.run import Run
 from quorate.images.image_python import ImagePython
@@ -102,8 +102,11 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
             if not job.is_array:
                 return attach.show_plan(job, await market.plan(job), json)
             elements = await market.array(job)
-            note(f"sweep: {len(elements)} runs; this is the plan of the first one")
-            attach.show_plan(elements[0].job, await plan_first(market, elements), json)
+            known = sum(element.entry is not None for element in elements)
+            first = await plan_first(market, elements)
+            note(summary(first, len(elements), known))
+            note("the plan of the first one:")
+            attach.show_plan(elements[0].job, first, json)
 
     run_async(work())
 

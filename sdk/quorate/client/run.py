@@ -265,6 +265,7 @@ class Run:
             charged=checked.charged,
             receipt=receipt,
             receipt_cid=checked.cid,
+            usage_ms=checked.group[0].commit.message.usage_ms,
         )
 
     async def _unmatched(self) -> QuorateError:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.cli.sweep_results import metrics_of
 from support.markets.cli_calls import IMAGE, Call, cli_calls
 from support.markets.fake_market import Cheat, FakeMarket
 
@@ -180,3 +181,55 @@ async def test_the_folder_for_the_output_is_tried_before_the_order(
         assert code == 2 and why in err and not fake.jobs, err
     code, _, err = await call("apply", "-f", job_file(tmp_path), "-y", "-o", str(tmp_path / "new"))
     assert code == 0 and (tmp_path / "new" / "result.txt").exists(), err
+
+
+BAD_METRICS = [
+    "not JSON",
+    "[1, 2]",
+    '{"loss": "=cmd()", "deep": {"x": 1}, "flag": true, "=x": 1}',
+    '{"loss": NaN, "big": 1e999, "huge": ' + "9" * 400 + "}",
+    "[" * 100_000,
+    '{"a": ' * 50_000,
+    '{"x": "' + "y" * 100_000 + '"}',
+]
+
+
+@pytest.mark.parametrize("text", BAD_METRICS)
+def test_bad_metrics_are_none(tmp_path: Path, text: str) -> None:
+    assert metrics_of(tmp_path, text) == {}
+    (tmp_path / "metrics.json").write_text(text)
+    assert metrics_of(tmp_path, '{"loss": 1}\nbye') == {"loss": 1}
+    (tmp_path / "metrics.json").unlink()
+    (tmp_path / "metrics.json").mkdir()
+    assert metrics_of(tmp_path, "") == {}
+
+
+async def test_a_sweep_sums_up_and_writes_its_results(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    fake.cheat = Cheat(text='epoch\n{"loss": 0.5, "state": 7, "name": "x"}\n')
+    words = ("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "-o", str(out))
+    code, _, err = await call(*words, "--sweep", "lr=0.1,0.001", "--sweep", "opt=a", "--", "x")
+    assert code == 0, err
+    assert "sweep: 2 runs, 0 of them ordered before" in err and "at most 2m" in err
+    first, *rows = (out / "results.csv").read_text().splitlines()
+    assert first == "lr,opt,state,exit_code,cost_usd,seconds,loss,metric.state"
+    assert [row.split(",")[:4] for row in rows] == [
+        ["0.1", "a", "succeeded", "0"],
+        ["0.001", "a", "succeeded", "0"],
+    ]
+    assert all(row.endswith(",0.5,7") for row in rows)
+    assert (out / "results.png").read_bytes().startswith(b"\x89PNG")
+    assert "loss against lr" in err
+
+
+async def test_a_sweep_without_the_plot_package_says_how_to_get_it(
+    call: Call, fake: FakeMarket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    fake.cheat = Cheat(text='{"loss": 0.5}\n')
+    words = ("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "-o", str(tmp_path / "out"))
+    code, _, err = await call(*words, "--sweep", "lr=1,2", "--", "x")
+    assert code == 0 and "pip install 'quorate[plot]'" in err
+    assert (tmp_path / "out" / "results.csv").exists()
