@@ -3,17 +3,28 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy
 import pytest
 
+from quorate.base.errors import UsageError
+from quorate.cli import networks
 from quorate.cli.sweep_results import metrics_of
+from quorate.client.base.profile import read_settings
+from quorate.images.image_python import file_names
+from quorate.programs.requirements import check_libraries
+from support.cli_prompt import password_file
 from support.markets.cli_calls import IMAGE, Call, cli_calls
 from support.markets.fake_market import Cheat, FakeMarket
 
 RUN = ("run", IMAGE, "--max-price", "0.5", "--ttl", "1m")
+QUORATE = Path(sys.executable).with_name("quorate")
 TRACE = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'numpy'\n"
 
 
@@ -78,7 +89,7 @@ async def test_lines_of_a_stranger_control_no_terminal(call: Call, fake: FakeMar
 async def interrupted(folder: Path, fake: FakeMarket, *words: str) -> tuple[int | None, str]:
     """Runs the script as a process, and presses Ctrl-C once it has asked for a plan or ordered."""
     process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("quorate")),
+        str(QUORATE),
         *words,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
@@ -233,3 +244,54 @@ async def test_a_sweep_without_the_plot_package_says_how_to_get_it(
     code, _, err = await call(*words, "--sweep", "lr=1,2", "--", "x")
     assert code == 0 and "pip install 'quorate[plot]'" in err
     assert (tmp_path / "out" / "results.csv").exists()
+
+
+async def test_init_asks_the_coordinator_for_its_network(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
+    words = ("--home", str(tmp_path / "mine"), "--password-file", str(password_file(tmp_path, "p")))
+    line = [str(QUORATE), *words, "init", "--coordinator", fake.url]
+    done = await asyncio.to_thread(subprocess.run, line, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert read_settings(tmp_path / "mine")["limits"] == "devnet"
+
+
+@pytest.mark.parametrize(
+    ("url", "said", "told"),
+    [
+        ("http://127.0.0.1:7700", "mainnet", ""),
+        ("https://market.example", "mainnet", ""),
+        ("http://[::1]:7700", "devnet", ""),
+        ("https://market.example", "devnet", "add --limits devnet if it is yours"),
+        ("http://localhost.example", "devnet", "add --limits devnet if it is yours"),
+        ("https://market.example", "testnet", "add --limits testnet if you want that"),
+        ("https://market.example", "moonnet", "does not know"),
+    ],
+)
+def test_a_coordinator_s_word_loosens_nothing(
+    monkeypatch: pytest.MonkeyPatch, url: str, said: str, told: str
+) -> None:
+    async def info(_url: str) -> SimpleNamespace:
+        return SimpleNamespace(limits=said)
+
+    monkeypatch.setattr(networks, "info_of", info)
+    if not told:
+        assert networks.limits_of(url, can_ask=False) == said
+        return
+    with pytest.raises(UsageError, match=told):
+        networks.limits_of(url, can_ask=False)
+
+
+def test_a_built_image_has_what_wheels_need_and_one_without_is_refused(
+    image: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "packages" / "numpy"
+    folder.mkdir(parents=True)
+    parts = Path(numpy.__file__).parent.rglob("_multiarray_umath*.so")
+    shutil.copyfile(next(parts), folder / "part.so")
+    names = file_names(image)
+    check_libraries(folder.parent, names, "python.tar")
+    with pytest.raises(UsageError, match=r"python.tar lacks libstdc\+\+.so.6 \(for numpy\)"):
+        check_libraries(folder.parent, names - {"libstdc++.so.6"}, "python.tar")
+    (folder / "part.so").write_bytes(b"\x7fELF\x02\x01 and nothing else")
+    check_libraries(folder.parent, set(), "python.tar")

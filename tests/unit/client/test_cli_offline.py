@@ -89,10 +89,8 @@ def test_a_readable_password_file_is_refused(
     tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     password.chmod(0o644)
-    assert (
-        run_main(["--home", str(tmp_path), "--password-file", str(password), "init"])
-        == ExitCode.NO_PROFILE
-    )
+    words = ["--home", str(tmp_path), "--password-file", str(password), "init"]
+    assert run_main([*words, "--limits", "devnet"]) == ExitCode.NO_PROFILE
     assert "chmod 600" in capsys.readouterr().err
 
 
