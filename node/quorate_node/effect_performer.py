@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import assert_never
@@ -19,6 +19,7 @@ from quorate_node.core import effects, events, execution
 from quorate_node.core.events import EventSink
 from quorate_node.core.phases import Revealed
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.executors.base.kept_log import HEAD_BYTES
 from quorate_node.executors.job_runner import JobRunner
 from quorate_node.market.announcements import Announcements
 from quorate_node.market.content_sources import JobSources
@@ -34,7 +35,8 @@ from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32, Secon
 
 SEND_SECONDS = Seconds(10)
 LOG_SECONDS = Seconds(5)
-LOG_TAIL_SECONDS = 2.0
+LOG_END_SECONDS = 5.0  # in which what a log lacks at the coordinator is sent before the Commit
+LOG_RETRY_SECONDS = 1.0
 FETCH_RETRY_SECONDS = 1.0
 ABSENT_TRIES = 3  # when all sources say that they do not have an input; then the job is given up
 MACHINE_RETRY_SECONDS = 2.0
@@ -42,7 +44,7 @@ FULL = {
     "outputs": b"\n[/outputs is full; ask for more with --outputs or --disk]\n",
     "scratch": b"\n[/scratch and /tmp are full; ask for more with --tmp or --disk]\n",
 }
-LOG_CHUNK_BYTES = frames.LOG_TEXT_MAX // 4
+LOG_CHUNK_BYTES = frames.LOG_TEXT_MAX // 2
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,9 @@ class EffectPerformer:
     jury_service: JuryService
     evidence_folder: Path
     clock: Clock
+    # by lease: up to where its log has been delivered
+    logged: dict[Hash32, int] = field(default_factory=dict)
+    full: dict[Hash32, bytes] = field(default_factory=dict)  # what to say of full volumes
 
     async def submit(self, event: events.Event) -> None:
         await self.actor.submit(event)
@@ -85,6 +90,8 @@ class EffectPerformer:
             case effects.StopTask():
                 await self.job_runner.executor.stop(effect.assignment_hash.hex())
             case effects.RemoveTask():
+                self.logged.pop(effect.assignment_hash, None)
+                self.full.pop(effect.assignment_hash, None)
                 await self.job_runner.remove(effect.assignment_hash.hex())
             case effects.ForgetLease():
                 # This removes what a lapsed lease left. The pin of the ciphertext expires by
@@ -259,11 +266,10 @@ class EffectPerformer:
 
     async def _watch(self, effect: effects.WatchTask) -> None:
         lease_id = effect.assignment_hash.hex()
-        pump = asyncio.create_task(self._send_logs(effect), name=f"logs {lease_id}")
+        pump = asyncio.create_task(self._send_logs(effect, follow=True), name=f"logs {lease_id}")
         try:
             gpus = self.core.executions[effect.assignment_hash].gpus
             exited = await self.job_runner.wait(lease_id, gpus)
-            await asyncio.wait([pump], timeout=LOG_TAIL_SECONDS)
         except Unavailable:
             if await self.job_runner.executor.state(lease_id) is not TaskState.ABSENT:
                 raise
@@ -274,39 +280,46 @@ class EffectPerformer:
             pump.cancel()
             with suppress(asyncio.CancelledError):  # from the cancel in the line above
                 await pump
-        for name in exited.full:
-            await self._send_log(effect.coordinator, effect.assignment_hash, FULL[name])
+        if exited.full:
+            self.full[effect.assignment_hash] = b"".join(FULL[name] for name in exited.full)
         await self.submit(
             events.TaskExited(
                 effect.assignment_hash, ExitStatus(exited.status), exited.usage.wall_ms
             )
         )
 
-    async def _send_logs(self, effect: effects.WatchTask) -> None:
-        """Log lines are no part of the result, so those that cannot be delivered are dropped."""
+    async def _send_logs(
+        self, effect: effects.WatchTask | effects.PublishOutput, follow: bool, note: bytes = b""
+    ) -> None:
+        """Sends the log from where it was delivered last, and `note` at its end. The coordinator
+        drops what it has. The end of a long log is sent whole, for there may be gaps in it.
+        """
+        lease = effect.assignment_hash
+        at = self.logged.get(lease, 0)
         try:
-            async for chunk in self.job_runner.executor.logs(
-                effect.assignment_hash.hex(), follow=True
+            async for piece in self.job_runner.executor.logs(
+                lease.hex(), follow, at if follow else min(at, HEAD_BYTES)
             ):
-                for start in range(0, len(chunk), LOG_CHUNK_BYTES):
-                    await self._send_log(
-                        effect.coordinator,
-                        effect.assignment_hash,
-                        chunk[start : start + LOG_CHUNK_BYTES],
-                    )
+                for start in range(0, len(piece.text), LOG_CHUNK_BYTES):
+                    text = piece.text[start : start + LOG_CHUNK_BYTES]
+                    await self._send_log(effect, piece.at + start, text)
+            if note:
+                await self._send_log(effect, self.logged.get(lease, 0), note)
         except (Unavailable, Refused) as error:
-            log.debug("logs of %s end: %s", effect.assignment_hash.hex(), error)
+            log.debug("logs of %s end: %s", lease.hex(), error)
 
-    async def _send_log(self, coordinator: Address, assignment_hash: Hash32, chunk: bytes) -> None:
-        try:
-            await self._send(
-                coordinator,
-                frames.LogsSent(assignment_hash, chunk.decode(errors="replace")),
-                LOG_SECONDS,
-            )
-        except (Unavailable, Refused) as error:
-            # Not re-raised: the job goes on without these log lines.
-            log.debug("log lines of %s were dropped: %s", assignment_hash.hex(), error)
+    async def _send_log(
+        self, effect: effects.WatchTask | effects.PublishOutput, at: int, text: bytes
+    ) -> None:
+        """Tries again while the coordinator is away: the executor keeps the text until then."""
+        frame = frames.LogsSent(effect.assignment_hash, at, text)
+        while True:
+            try:
+                await self._send(effect.coordinator, frame, LOG_SECONDS)
+                break
+            except Unavailable as error:
+                await self.clock.sleep(min(error.retry_after, LOG_RETRY_SECONDS))
+        self.logged[effect.assignment_hash] = at + len(text)
 
     async def _publish(self, effect: effects.PublishOutput) -> None:
         """A repeat finds what is done; sealing gives the same ciphertext."""
@@ -323,6 +336,9 @@ class EffectPerformer:
         await self._upload(effect.coordinator, cid.digest)
         if output.note:
             log.warning("%s: %s", lease_id, output.note)
-            note = (output.note[:1000] + "\n").encode()
-            await self._send_log(effect.coordinator, effect.assignment_hash, note)
+        note = self.full.get(effect.assignment_hash, b"")
+        note += (output.note[:1000] + "\n").encode() if output.note else b""
+        with suppress(TimeoutError):  # the job goes on without the rest of its log
+            async with asyncio.timeout(LOG_END_SECONDS):
+                await self._send_logs(effect, follow=False, note=note)
         await self.submit(events.OutputPublished(effect.assignment_hash, output.digest, cid.digest))

@@ -26,8 +26,8 @@ async def outputs(executor: Executor, task: Task, folder: Path) -> dict[str, obj
 async def first_line(executor: Executor, task: Task) -> bytes:
     """Returns the first line that a running task prints."""
     text = b""
-    async for chunk in executor.logs(task.lease_id, follow=True):
-        text += chunk
+    async for piece in executor.logs(task.lease_id, follow=True):
+        text += piece.text
         if b"\n" in text:
             break
     return text

@@ -24,7 +24,6 @@ BOUND_SECONDS = 400.0  # 45 seconds with two free cores
 ACTIVATE = ". .venv/bin/activate"
 FROM_REGISTRY = "quorate run python:3.12 "
 ADDED = {
-    "quorate init": " --limits devnet",
     "quorate devnet up": " --executor process --providers 3",
     "quorate node init": " --executor process --port 0",
     "quorate coordinator init": " --port 0",

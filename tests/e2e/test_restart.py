@@ -166,3 +166,39 @@ async def test_a_job_finishes_after_both_are_killed(world: World) -> None:
         world.devnet.restart("coordinator"), world.devnet.restart(f"provider-{index}")
     )
     await check_end(world, run, before, index)
+
+
+TALKING = (
+    f"import time; time.sleep({RUN_SECONDS})\n"
+    "for number in range(60_000): print(f'{number:050}')\n"
+    "raise ValueError('this is why')"
+)
+
+
+async def text_of(run: Run) -> bytes:
+    return b"".join([piece async for piece in run.logs()])
+
+
+async def test_a_log_outlives_the_death_of_everybody(world: World) -> None:
+    """The program ends while the coordinator is dead, and then its provider dies too."""
+    command = ["python3", "-c", TALKING]
+    job = Job(name="log", image=world.image, command=command, max_price="5", max_duration="60s")
+    run = await world.market.submit(job)
+    index, _ = await world.running_primary()
+    world.devnet.kill("coordinator")
+    await asyncio.sleep(2 * RUN_SECONDS)
+    world.devnet.kill(f"provider-{index}")
+    for name in ("coordinator", f"provider-{index}"):
+        await world.devnet.restart(name)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        assert (await run.result()).exit_status == 1
+    text = await text_of(run)
+    printed = b"".join(b"%050d\n" % number for number in range(60_000))
+    head, rest = text[: 1 << 20], text[1 << 20 :]
+    mark, _, tail = rest.removeprefix(b"\n[").partition(b" bytes were left out here]\n")
+    assert head == printed[: 1 << 20] and len(tail) == 64 << 10
+    assert int(mark) > len(printed) - (1 << 20) - (65 << 10)
+    assert b"ValueError: this is why\n" in tail
+    world.devnet.kill("coordinator")
+    await world.devnet.restart("coordinator")
+    assert await text_of(run) == text

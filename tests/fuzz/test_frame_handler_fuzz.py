@@ -135,10 +135,10 @@ async def test_no_frame_ends_the_actor(stand: HandlerSetup) -> None:
     COUNTS["frames"] += len(frames)
     for number, data in enumerate(frames):
         await stand.take(f"{senders[number % len(senders)]}", data)
-    for text in ("x" * frames_module.LOG_TEXT_MAX, "x" * (frames_module.LOG_TEXT_MAX + 1)):
+    for text in (b"x" * frames_module.LOG_TEXT_MAX, b"x" * (frames_module.LOG_TEXT_MAX + 1)):
         await stand.take(
             "0x" + lease.provider.hex(),
-            frames_module.encode(frames_module.LogsSent(lease.assignment_hash, text)),
+            frames_module.encode(frames_module.LogsSent(lease.assignment_hash, 0, text)),
         )
 
 

@@ -16,7 +16,7 @@ from quorate_coordinator.core.jobs import log_reads
 from quorate_coordinator.core.jobs.log_reads import LogAccess
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.storage.run_access import RunAccess
-from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_coordinator.storage.run_logs import RunLogs, Text
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.ports import Clock
@@ -69,28 +69,37 @@ class Streams:
         """
         job_id = job_id_of(request)
         client = self.access.must_read_all(job_id, self.auth.account(request))
-        is_shown = [self._access(job_id, name) for name, _ in self.logs.pieces(job_id, 0)]
+        is_shown = [self._access(job_id, text.assignment_hash) for text in self.logs.texts(job_id)]
         self._refuse_unpaid(job_id, is_shown)
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         async with self._open(request, response, client):
-            sent = 0
+            sent: dict[Hash32, int] = {}
             while True:
                 is_over = self.history.is_over(job_id) or self.is_stopping()
-                for assignment_hash, text in self.logs.pieces(job_id, sent):
-                    if self._access(job_id, assignment_hash) is LogAccess.UNPAID:
+                for text in self.logs.texts(job_id):
+                    if self._access(job_id, text.assignment_hash) is LogAccess.UNPAID:
                         break
-                    sent += len(text)
-                    if await self._may_send(job_id, assignment_hash):
-                        await self._write(response, text)
+                    await self._send_text(response, job_id, text, sent)
                 if is_over or request.query.get("follow") != "1":
                     break
                 await self.clock.sleep(POLL_SECONDS)
-            # it counts what was left out, which is known only at the end
-            ending = self.logs.ending(job_id)
-            last = self.logs.last_writer(job_id)
-            if ending and last is not None and await self._may_send(job_id, last):
-                await self._write(response, ending)
         return response
+
+    async def _send_text(
+        self, response: web.StreamResponse, job_id: Hash32, text: Text, sent: dict[Hash32, int]
+    ) -> None:
+        """Sends what is new of an execution's text, and says how much is missing before it."""
+        name = text.assignment_hash
+        while True:
+            at = sent.get(name, 0)
+            missing, data = text.after(at)
+            if not data:
+                return
+            sent[name] = at + missing + len(data)
+            if not await self._may_send(job_id, name):
+                return
+            mark = b"\n[%d bytes were left out here]\n" % missing if missing else b""
+            await self._write(response, mark + data)
 
     def _refuse_unpaid(self, job_id: Hash32, found: list[LogAccess]) -> None:
         if found and all(access is LogAccess.NONE for access in found):

@@ -25,7 +25,7 @@ from quorate_coordinator.core.money import payees
 from quorate_coordinator.market.attestation_service import AttestationService
 from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_coordinator.storage.run_logs import Piece, RunLogs
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
@@ -215,8 +215,8 @@ class FrameHandler:
 
     async def _take(self, sender: str, frame: frames.Frame) -> None:
         match frame:
-            case frames.LogsSent(assignment_hash, text):
-                self._logs(sender, assignment_hash, text)
+            case frames.LogsSent(assignment_hash, at, text):
+                self._logs(sender, assignment_hash, at, text)
             case frames.RevealSent(reveal):
                 await self._reveal(reveal)
             case frames.CommitSent(commit):
@@ -364,12 +364,14 @@ class FrameHandler:
         async with await self.store.lease(cid) as held:
             await self.sealed_checks.check(held.path, reveal, bound)
 
-    def _logs(self, sender: str, assignment_hash: Hash32, text: str) -> None:
+    def _logs(self, sender: str, assignment_hash: Hash32, at: int, text: bytes) -> None:
         lease = self.core.state.leases.get(assignment_hash)
         if lease is None or "0x" + lease.provider.hex() != sender.lower():
             raise Refused(Code.NOT_YOURS, "logs: not of an assignment of this provider")
         if len(text) > frames.LOG_TEXT_MAX:
-            raise Refused(Code.OVERSIZE, f"logs: at most {frames.LOG_TEXT_MAX} characters a frame")
+            raise Refused(Code.OVERSIZE, f"logs: at most {frames.LOG_TEXT_MAX} bytes a frame")
+        if at < 0:
+            raise Refused(Code.MALFORMED, "logs: at: a position is zero or more")
         self.tolerance.logged(sender, len(text))
         job = self.core.state.jobs[lease.job_id]
         # Only the first execution's log is streamed: an auditor's would repeat it.
@@ -381,7 +383,7 @@ class FrameHandler:
                 for item in job.leases[: lease.index]
             )
         ):
-            self.logs.add(job.order.client, job.id, assignment_hash, text)
+            self.logs.add(Piece(job.order.client, job.id, assignment_hash, at, text))
 
     def _gave_up(self, digest: Hash32) -> bool:
         return isinstance(

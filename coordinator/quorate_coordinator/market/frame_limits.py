@@ -41,7 +41,6 @@ class FrameLimits:
         _must(self.unasked_frames.take(sender), "too many offers and heartbeats")
 
     def logged(self, sender: str, size: int) -> None:
-        """`size` is in characters."""
         _must(self.log_bytes.take(sender, size), "too much log text")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from quorate_node.executors.base.lease import check_lease_id
 from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
-from quorate_protocol.messages.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
+from quorate_protocol.messages.ports import Clock, Exit, LogPiece, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Milliseconds
 
@@ -74,9 +74,9 @@ class NoopExecutor:
             await self.clock.sleep(min(1.0, max(0.001, record["ends"] - self.clock.now())))
         return Exit(int(record["status"]), Usage(Milliseconds(int(record["wall_ms"]))))
 
-    async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
+    async def logs(self, lease_id: str, follow: bool, at: int = 0) -> AsyncIterator[LogPiece]:
         self._held(lease_id)
-        yield b"nothing ran\n"
+        yield LogPiece(at, b"nothing ran\n"[at:])
 
     async def collect(self, lease_id: str, destination: Path) -> None:
         record = self._held(lease_id)

@@ -258,8 +258,8 @@ async def _run(bench: Bench, uuid: str, words: tuple[str, ...]) -> tuple[str, by
         await runner.start(task)
         ended = await runner.wait(lease)
         log = b""
-        async for chunk in runner.logs(lease, follow=True):
-            log = (log + chunk)[-LOG_BYTES_MAX:]
+        async for piece in runner.logs(lease, follow=True):
+            log = (log + piece.text)[-LOG_BYTES_MAX:]
         text = log.decode(errors="replace")
         if ended.status:
             raise Unavailable(f"{' '.join(words)} ended with {ended.status}: {text[-400:]}", 0)

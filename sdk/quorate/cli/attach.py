@@ -9,15 +9,17 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
 from quorate.base.errors import REMEDIES, QuorateError, RefusedError, UsageError
 from quorate.base.exit_codes import ExitCode
 from quorate.cli import rendering
 from quorate.cli.context import Context, emit, note
+from quorate.cli.failures import why_failed
+from quorate.cli.program_output import ProgramOutput
 from quorate.cli.tables import table
-from quorate.cli.terminal_text import decoded, one_line, plain
+from quorate.cli.terminal_text import one_line, plain
 from quorate.client.background_settlement import is_over
 from quorate.client.base.transfer import Progress, no_progress
 from quorate.client.market import Plan
@@ -31,8 +33,6 @@ from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import MEANINGS, Code
 from quorate_protocol.units import Amount, usd
 
-REFUSED = "outputs refused: "  # as providers write it into the log
-LOG_TAIL = 16 * 1024
 ESCROW_SUGGESTED_ABOVE = Amount(20 * USD)  # a loss of so much would hurt
 DETAILS = frozenset(
     {"accepted", "committed", "witnessed", "drawn", "closed", "revealed", "escalated", "final"}
@@ -184,22 +184,29 @@ def progress(is_json: bool) -> Iterator[Progress]:
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks = {}
+    # Standard output stays what it is: a program's text may go into a file.
+    bars = Bars(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+    tasks: dict[str, TaskID] = {}
 
-        def report(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(plain(what), total=total or None)
-            bars.update(tasks[what], completed=done)
+    def report(what: str, done: int, total: int) -> None:
+        if what not in tasks:
+            bars.start()
+            tasks[what] = bars.add_task(plain(what), total=total or None)
+        bars.update(tasks[what], completed=done, total=total or None)
 
+    try:
         yield report
+    finally:
+        bars.stop()
 
 
-async def follow(context: Context, run: Run, destination: Path | None, is_json: bool) -> None:
-    """Prints events as they come, then the checked result. Exits with 1 if the program itself
-    failed, or its output was refused.
+async def follow(
+    context: Context, run: Run, destination: Path | None, is_json: bool, is_live: bool = False
+) -> None:
+    """Prints events as they come, then the checked result; with `is_live` also what the program
+    prints. Exits with 1 if the program itself failed, or its output was refused.
     """
-    exit_code, tree = await finished(context, run, destination, is_json)
+    exit_code, tree = await finished(context, run, destination, is_json, is_live)
     if is_json:
         emit(tree)
     if exit_code:
@@ -207,25 +214,37 @@ async def follow(context: Context, run: Run, destination: Path | None, is_json: 
 
 
 async def finished(
-    context: Context, run: Run, destination: Path | None, is_json: bool
+    context: Context, run: Run, destination: Path | None, is_json: bool, is_live: bool = False
 ) -> tuple[int, dict[str, Any]]:
     """Waits for a run, and prints its result for people. Returns (exit code, the result as
     JSON).
     """
-    is_shown = not is_json and not is_over(await run.status())
-    printer = asyncio.create_task(_print_events(run)) if is_shown else None
+    program, is_live = ProgramOutput(run), is_live and not is_json
+    shown: list[asyncio.Task[None]] = []
     try:
+        if not is_json and not is_over(await run.status()):
+            shown.append(asyncio.create_task(_print_events(run)))
+            if is_live:
+                shown.append(asyncio.create_task(program.follow()))
         with progress(is_json) as report:
             result = await run.result(destination, report, note)
+    except QuorateError:
+        await _ended(shown)
+        await program.finish(is_live)
+        raise
+    except asyncio.CancelledError:
+        note(goes_on(context, run))
+        raise
     finally:
-        if printer is not None:
-            printer.cancel()
-            await asyncio.gather(printer, return_exceptions=True)
-    refused = await _why_refused(run) if result.is_empty else ""
+        await _ended(shown)
+    await program.finish(is_live)
+    refused = program.refusal() if result.is_empty else ""
     if not is_json:
         for line in rendering.result_lines(result):
             typer.echo(line)
-        logs = context.command(f"logs {run.id[:14]}")
+        if refused or not result.is_success:
+            show_failure(result.exit_status, program, not is_live)
+        logs = context.command(f"logs {run.called}")
         if refused:
             note(f"its {refused}")
         elif not result.is_success:
@@ -236,16 +255,28 @@ async def finished(
     return int(exit_code), rendering.result_json(result) | {"outputRefused": refused}
 
 
-async def _why_refused(run: Run) -> str:
-    """Returns the line of the log in which a provider says that it refused the output, or ""."""
-    tail = ""
-    try:
-        async for text in decoded(run.logs()):
-            tail = (tail + text)[-LOG_TAIL:]
-    except QuorateError:
-        return ""  # not re-raised: the result is checked, and its log is gone
-    lines = [one_line(line) for line in tail.splitlines() if REFUSED in line]
-    return lines[-1][lines[-1].index(REFUSED) :] if lines else ""
+def goes_on(context: Context, run: Run) -> str:
+    """What a user who leaves has to know."""
+    attached, stopped = context.command(f"attach {run.called}"), context.command("stop")
+    return f"run {run.called} goes on; follow it: {attached}; stop it: {stopped} {run.called}"
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def show_failure(status: int, program: ProgramOutput, with_lines: bool) -> None:
+    """Prints the end of what the program printed, the cause and what would help."""
+    lines = program.last_lines() if with_lines else []
+    if lines:
+        note("the last lines that it printed:")
+    for line in lines:
+        note(f"  {line}")
+    why = why_failed(status, program.end)
+    if why:
+        note(f"cause: {why}")
 
 
 async def _print_events(run: Run) -> None:

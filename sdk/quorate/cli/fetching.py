@@ -8,9 +8,10 @@ import typer
 from quorate.base.errors import QuorateError, UsageError
 from quorate.cli import attach
 from quorate.cli.context import Context, emit, note
+from quorate.cli.destinations import check_destination
 from quorate.cli.run_state import fits
-from quorate.client.base.client_ledger import OrderRecord
 from quorate.client.market import Market
+from quorate.client.run import Run
 
 WILD = frozenset("*?[")
 RUNS_MAX = 1_000
@@ -22,21 +23,27 @@ async def get_all(context: Context, words: list[str], output: Path | None, is_js
     """
     async with context.reading_market() as market:
         names, folder = _split(market, words, output)
-        entries = await _entries(market, names)
-        if folder is not None and folder.exists():
-            raise UsageError(f"{folder} already exists; give a new directory for the output")
-        if len(entries) == 1:
-            await _get(context, market, entries[0], folder, is_json)
+        runs = await runs_named(market, names)
+        check_destination(folder)
+        if len(runs) == 1:
+            wanted = folder or ordered_folder(market, runs[0])
+            await attach.follow(context, runs[0], wanted, is_json)
             return
         exit_code, results = 0, []
-        for entry in entries:
-            one = None if folder is None else folder / f"{entry.name}-{entry.job_id.hex()[:8]}"
-            code, result = await _get_one(context, market, entry, one, is_json)
+        for run in runs:
+            one = None if folder is None else folder / f"{run.name}-{run.job_id.hex()[:8]}"
+            code, result = await _get_one(context, run, one, is_json)
             exit_code = exit_code or code
             results.append(result)
         if is_json:
             emit({"runs": results})
     raise typer.Exit(exit_code)
+
+
+def ordered_folder(market: Market, run: Run) -> Path | None:
+    """The folder that the order named, unless it is there already."""
+    wanted = market.entry(run.job_id).outputs
+    return None if wanted is None or wanted.exists() else wanted
 
 
 def _split(market: Market, words: list[str], output: Path | None) -> tuple[list[str], Path | None]:
@@ -49,43 +56,33 @@ def _split(market: Market, words: list[str], output: Path | None) -> tuple[list[
     return words[:-1], Path(last)
 
 
-async def _entries(market: Market, names: list[str]) -> list[OrderRecord]:
-    """Returns this profile's records of the named runs, each once."""
-    found: dict[bytes, OrderRecord] = {}
+async def runs_named(market: Market, names: list[str]) -> list[Run]:
+    """Returns this profile's runs of these names and wildcards, each once."""
+    found: dict[bytes, Run] = {}
     for name in names:
         if WILD & set(name):
-            fitting = [item for item in market.entries() if fits(item.name, item.job_id, name)]
-            if not fitting:
+            ids = [item.job_id for item in market.entries() if fits(item.name, item.job_id, name)]
+            if not ids:
                 raise UsageError(f"run: {name[:80]!r} fits no run; see `quorate ps`")
+            if len(ids) > RUNS_MAX:
+                raise UsageError(f"run: {len(ids)} runs are named; at most {RUNS_MAX} at once")
+            fitting = [await market.run(job_id) for job_id in ids]
         else:
-            fitting = [market.entry((await market.run(name)).job_id)]
-        found |= {item.job_id: item for item in fitting}
-    if len(found) > RUNS_MAX:
-        raise UsageError(f"run: {len(found)} runs are named; at most {RUNS_MAX} at once")
+            fitting = [await market.run(name)]
+            market.entry(fitting[0].job_id)  # raises if another profile ordered it
+        found |= {run.job_id: run for run in fitting}
     return list(found.values())
 
 
-async def _get(
-    context: Context, market: Market, entry: OrderRecord, folder: Path | None, is_json: bool
-) -> None:
-    run = await market.run(entry.job_id)
-    wanted = folder or entry.outputs
-    await attach.follow(
-        context, run, None if wanted is None or wanted.exists() else wanted, is_json
-    )
-
-
 async def _get_one(
-    context: Context, market: Market, entry: OrderRecord, folder: Path | None, is_json: bool
+    context: Context, run: Run, folder: Path | None, is_json: bool
 ) -> tuple[int, dict[str, Any]]:
     """Returns (exit code, result or error as JSON). A run that failed does not end the others."""
-    name = f"0x{entry.job_id.hex()}"
     try:
-        run = await market.run(entry.job_id)
         if folder is not None:
             folder.parent.mkdir(parents=True, exist_ok=True)
         return await attach.finished(context, run, folder, is_json)
     except QuorateError as error:
         # Not re-raised: the other runs are fetched too, and the exit code says that one failed.
         note(f"quorate: {error}")
-        return int(error.exit_code), {"jobId": name, "error": str(error)}
+        return int(error.exit_code), {"jobId": run.id, "error": str(error)}

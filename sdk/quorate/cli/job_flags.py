@@ -133,6 +133,7 @@ class JobFlags(Struct, frozen=True):
     ] = False
 
 
+SHELL = frozenset("|&;<>$`*?~\n")
 CHECKED = (
     *("file", "requirements", "workdir", "python", "build", "inputs", "env"),
     *("cpu", "memory", "disk", "outputs", "tmp", "shm", "max_duration", "determinism"),
@@ -147,6 +148,8 @@ def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job
     """
     if flags.build is not None and image:
         image, words = "", [image, *words]
+    if len(words) == 1 and flags.entrypoint is None and not flags.file:
+        check_command(words[0])
     names = ("gpu", "min_compute_capability", "cpu", "memory", "disk", "outputs", "tmp", "shm")
     resources = {name: getattr(flags, name) for name in names}
     return Job(
@@ -184,6 +187,22 @@ def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job
         s3_endpoint=flags.s3_endpoint,
         gateways=tuple(flags.gateway or ()),
         public=flags.public,
+    )
+
+
+def check_command(word: str) -> None:
+    """Raises UsageError for a whole command line in one word, which no image has as a program."""
+    if " " not in word.strip():
+        return
+    try:
+        words = shlex.split(word)
+    except ValueError:
+        words = []
+    is_plain = words and not SHELL & set(word)
+    line = shlex.join(words) if is_plain else f"sh -c {shlex.quote(word)}"
+    raise UsageError(
+        f"command: {word[:60]!r} is one word, and the image has no program of that name; write its "
+        f"words apart: -- {line}"
     )
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,9 +14,10 @@ import typer
 from quorate.base.errors import CancelledError, UsageError
 from quorate.cli import attach
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
+from quorate.cli.destinations import check_destination, check_writable, lacking_room
 from quorate.cli.job_flags import JobFlags, job_of
 from quorate.cli.rendering import spec_json
-from quorate.cli.sweep_runs import plan_first, run_array
+from quorate.cli.sweep_runs import plan_first, run_array, summary
 from quorate.client.market import Market, Plan
 from quorate.client.run import Run
 from quorate.images.image_python import ImagePython
@@ -35,6 +38,7 @@ Detach = Annotated[
 ]
 
 _NO_DIGEST = "sha256:" + "0" * 64
+NOT_ORDERED = "nothing was ordered, and nothing is paid"
 PRICE_MISSING = (
     "--max-price is missing; give the most you pay per hour, such as --max-price 0.50 "
     "(see `quorate offers`)"
@@ -51,12 +55,22 @@ Command = Annotated[
 
 
 def apply(
-    ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False
+    ctx: typer.Context,
+    file: File,
+    yes: Yes = False,
+    detach: Detach = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="New directory for the output; wins over the file's."),
+    ] = None,
+    json: JsonFlag = False,
 ) -> None:
     """Shows what a job file would cost, asks, submits it, and waits for the checked result."""
     if json and not yes:
         raise UsageError("--json cannot ask, so add --yes (see `quorate plan` for the cost first)")
-    run_async(_submit(context_of(ctx), load_job(file), yes, detach, json))
+    job = load_job(file)
+    job = job if output is None else replace(job, outputs=output)
+    run_async(_submit(context_of(ctx), job, yes, detach, json))
 
 
 @with_flags(JobFlags)
@@ -89,8 +103,11 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
             if not job.is_array:
                 return attach.show_plan(job, await market.plan(job), json)
             elements = await market.array(job)
-            note(f"sweep: {len(elements)} runs; this is the plan of the first one")
-            attach.show_plan(elements[0].job, await plan_first(market, elements), json)
+            known = sum(element.entry is not None for element in elements)
+            first = await plan_first(market, elements)
+            note(summary(first, len(elements), known))
+            note("the plan of the first one:")
+            attach.show_plan(elements[0].job, first, json)
 
     run_async(work())
 
@@ -107,15 +124,16 @@ def validate(file: File, json: JsonFlag = False) -> None:
 
 async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: bool) -> None:
     if job.is_array:
+        if job.outputs is not None:
+            check_writable(job.outputs)
 
         async def agrees() -> bool:
             return yes or await asyncio.to_thread(_confirm, "Submit?")
 
         return await run_array(context, job, agrees, detach, is_json)
-    if job.outputs is not None and job.outputs.exists():
-        raise UsageError(f"{job.outputs} already exists; give a new directory for the output")
-    async with context.market() as market:
-        handle = await order(context, market, job, await market.plan(job), yes, is_json)
+    check_destination(job.outputs)
+    async with _opened(context) as market:
+        handle = await _ordered(context, market, job, yes, is_json)
         if detach:
             if is_json:
                 emit({"jobId": handle.id, "name": handle.name})
@@ -126,7 +144,41 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
             f"run {handle.id[:14]} ({handle.name}); it continues if you leave: "
             f"{context.command(f'get {handle.id[:14]}')}"
         )
-        await attach.follow(context, handle, job.outputs, is_json)
+        await attach.follow(context, handle, job.outputs, is_json, is_live=True)
+
+
+@asynccontextmanager
+async def _opened(context: Context) -> AsyncIterator[Market]:
+    """Says that nothing is ordered, if the user leaves before the market has answered."""
+    is_open = False
+    try:
+        async with context.market() as market:
+            is_open = True
+            yield market
+    except asyncio.CancelledError:
+        if not is_open:
+            note(NOT_ORDERED)
+        raise
+
+
+async def _ordered(context: Context, market: Market, job: Job, yes: bool, is_json: bool) -> Run:
+    """Orders a job. If the user leaves meanwhile, it says whether the order is out."""
+    known = {item.job_id for item in market.entries()}
+    try:
+        plan = await market.plan(job)
+        if job.outputs is not None:
+            lacking = lacking_room(job.outputs, plan.packed.spec.resources.output_bytes)
+            if lacking:
+                note(lacking)
+        return await order(context, market, job, plan, yes, is_json)
+    except asyncio.CancelledError:
+        sent = [item for item in market.entries() if item.job_id not in known]
+        if not sent:
+            note(NOT_ORDERED)
+        for item in sent:
+            note(f"the order {item.name} may be out already, and then its run goes on")
+            note(attach.goes_on(context, await market.run(item.job_id)))
+        raise
 
 
 async def order(

@@ -37,5 +37,5 @@ def run_main(words: list[str]) -> int:
     except KeyboardInterrupt:  # the program ends with its own exit code
         code = INTERRUPTED
     if code == INTERRUPTED:
-        sys.stderr.write("quorate: interrupted; submitted runs continue\n")
+        sys.stderr.write("quorate: interrupted; runs that are ordered go on\n")
     return code

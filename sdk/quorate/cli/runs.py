@@ -7,13 +7,18 @@ from typing import Annotated
 import typer
 
 from quorate.base.errors import RefusedError
+from quorate.cli import attach as following
 from quorate.cli import fetching, rendering, run_state
-from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
+from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
+from quorate.cli.destinations import check_destination
+from quorate.cli.failures import why_failed
+from quorate.cli.program_output import ProgramOutput, readable
 from quorate.cli.tables import table
 from quorate.cli.terminal_text import decoded, plain
 from quorate.client.background_settlement import is_over
 from quorate.client.base.result import describe_exit
 from quorate.client.money.moments import moment
+from quorate.client.run import Run
 from quorate.job.quantities import format_amount, parse_duration
 from quorate_protocol.messages.job_spec import decode
 
@@ -74,7 +79,7 @@ def logs(
                 if json:
                     texts.append(text)
                 else:
-                    typer.echo(plain(text), nl=False)
+                    typer.echo(readable(text), nl=False)
             if json:
                 emit({"jobId": run.id, "text": "".join(texts)})
             if is_empty:
@@ -84,7 +89,7 @@ def logs(
                     if is_ended
                     else (
                         f"no log text yet; wait for it with: "
-                        f"{context_of(ctx).command(f'logs -f {run.id[:14]}')}"
+                        f"{context_of(ctx).command(f'logs -f {run.called}')}"
                     )
                 )
 
@@ -126,6 +131,9 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
                 entry = market.entry(run.job_id)
             except RefusedError:
                 entry = None  # not re-raised: a public run, or one that was ordered elsewhere
+            program = ProgramOutput(run)
+            if run_state.exit_status(view):  # its log is paid for
+                await program.finish(is_shown=False)
         checked = None if entry is None else entry.charged
         until = None if entry is None else entry.funded_until or None
         profile = None if entry is None else decode(entry.spec).profile()
@@ -136,7 +144,8 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
             return
         table(run_state.RUN_COLUMNS, [run_state.run_row(view, time.time())])
         typer.echo(f"job      {run.id}")
-        status, why = run_state.exit_status(view), run_state.cause(view)
+        status = run_state.exit_status(view)
+        why = run_state.cause(view) or (why_failed(status, program.end) if status else "")
         if status is not None:
             typer.echo(f"exit     {status}: the program {describe_exit(status)}")
         if why:
@@ -148,7 +157,7 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
         )
         if until:
             typer.echo(
-                f"escrow   of its own until {moment(until)}; then `quorate reclaim {run.id[:14]}`"
+                f"escrow   of its own until {moment(until)}; then `quorate reclaim {run.called}`"
             )
         if profile is not None:
             typer.echo(f"pinned   {rendering.profile_text(profile)}")
@@ -166,6 +175,10 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
             for item in view.executions
         ]
         table(["PROVIDER", "ROLE", "BATCH", "PHASE", "AGREED", "USAGE", "PAY"], rows)
+        if program.end:
+            typer.echo("the last lines that it printed:")
+            for line in program.last_lines():
+                typer.echo(f"  {line}")
 
     run_async(work())
 
@@ -192,26 +205,60 @@ def get(
     run_async(fetching.get_all(context_of(ctx), names, output, json))
 
 
-def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
-    """Stops a run now; its elapsed time is paid."""
+def attach(
+    ctx: typer.Context,
+    name: Name,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="New directory for the output.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Follows a run: shows what its program prints, waits for the end, and fetches its output."""
 
     async def work() -> None:
-        async with context_of(ctx).market() as market:
+        context = context_of(ctx)
+        check_destination(output)
+        async with context.reading_market() as market:
             run = await market.run(name)
-            ended = is_over(await run.status())
-            if not ended:
-                await run.stop()
-        if json:
-            emit({"jobId": run.id, "stopped": not ended})
-        elif ended:
-            note(
-                f"run {run.id[:14]} has already ended: "
-                f"{context_of(ctx).command(f'get {run.id[:14]}')}"
-            )
-        else:
-            note(f"run {run.id[:14]} is being stopped")
+            folder = output or fetching.ordered_folder(market, run)
+            await following.follow(context, run, folder, json, is_live=True)
 
     run_async(work())
+
+
+def stop(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Runs by id or name, also 'train-*'.")
+    ],
+    json: JsonFlag = False,
+) -> None:
+    """Stops runs now; their elapsed time is paid."""
+
+    async def work() -> None:
+        context, found = context_of(ctx), []
+        async with context.market() as market:
+            for run in await fetching.runs_named(market, names):
+                ended = is_over(await run.status())
+                if not ended:
+                    await run.stop()
+                found.append({"jobId": run.id, "stopped": not ended})
+                if not json:
+                    note(_said_of_stop(context, run, ended))
+        if json:
+            emit(found[0] if len(found) == 1 else {"runs": found})
+
+    run_async(work())
+
+
+def _said_of_stop(context: Context, run: Run, ended: bool) -> str:
+    again = context.command(f"get {run.called}")
+    if ended:
+        return f"run {run.called} has already ended: {again}"
+    return (
+        f"run {run.called}: you stop it now, and pay the time it has run, if any; `{again}` says "
+        "what it cost"
+    )
 
 
 def spend(ctx: typer.Context, json: JsonFlag = False) -> None:

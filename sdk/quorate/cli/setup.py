@@ -1,6 +1,7 @@
 """Commands around runs: init, deposit, pools, exit-codes."""
 
 import secrets
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from quorate.base.errors import UsageError
 from quorate.base.exit_codes import MEANING, ExitCode
 from quorate.cli import rendering
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
+from quorate.cli.networks import limits_of
 from quorate.cli.tables import table
 from quorate.client.base.profile import change_coordinator, check_new, create_profile
 from quorate.client.market import Market
@@ -30,9 +32,10 @@ def init(
     limits: Annotated[
         str,
         typer.Option(
-            help="Constants of the deployment: mainnet or devnet (weak keys, for tests only)."
+            help="Network: mainnet, testnet or devnet (weak keys, for tests). Default: as the "
+            "coordinator says, if that is safe."
         ),
-    ] = "mainnet",
+    ] = "",
     deployment: Annotated[
         Path | None,
         typer.Option(
@@ -48,6 +51,7 @@ def init(
         known = trusted_deployment.read(deployment) if deployment else None
     except Refused as refused:
         raise UsageError(f"--deployment: {refused.detail}") from refused
+    limits = limits or limits_of(coordinator, sys.stdin.isatty())
     if change_coordinator(home, coordinator, limits):
         trusted_deployment.keep(home, known)
         if json:

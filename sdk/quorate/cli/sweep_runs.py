@@ -7,7 +7,7 @@ again, unless it ended without a result.
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ from quorate.base.errors import CancelledError, QuorateError, RefusedError, Usag
 from quorate.base.exit_codes import ExitCode
 from quorate.cli import attach, rendering
 from quorate.cli.context import Context, emit, note
+from quorate.cli.program_output import ProgramOutput
+from quorate.cli.sweep_results import Metrics, SweepRow, metrics_of, write_results
 from quorate.cli.tables import table
 from quorate.client.background_settlement import is_over
 from quorate.client.base.result import Result, describe_exit
 from quorate.client.market import Market, Plan
 from quorate.client.run import Run
 from quorate.job.job import Job
-from quorate.job.quantities import format_amount
+from quorate.job.quantities import format_amount, format_duration
 from quorate.job.sweep import label
 from quorate.programs.job_packing import ArrayElement
 from quorate_protocol.units import Outcome
@@ -42,6 +44,7 @@ class ElementResult:
     result: Result | None = None
     error: QuorateError | None = None
     output: Path | None = None
+    metrics: Metrics = field(default_factory=dict)
 
     @property
     def is_success(self) -> bool:
@@ -65,24 +68,30 @@ async def run_array(
         if not is_json:
             attach.show_plan(elements[0].job, first, False)
         missing = len(elements) - len(known)
-        note(
-            f"sweep: {len(elements)} runs, {len(known)} of them ordered before; the others charge "
-            f"{_expected(first, missing)}at most {format_amount(first.worst_charge * missing)} "
-            "together"
-        )
+        note(summary(first, len(elements), len(known)))
         if missing and not await confirm():
             raise CancelledError("not submitted")
         results = await _submit_all(market, elements)
         if not is_detached:
             note(await _under_way(results))
             await _wait_for_all(results, job.outputs)
+            if job.outputs is not None:
+                rows = [_result(item) for item in results]
+                await asyncio.to_thread(write_results, job.outputs, rows)
     _report(context, results, is_detached, is_json)
 
 
-def _expected(first: Plan, count: int) -> str:
-    if first.estimate is None or not first.estimate.runs:
-        return ""
-    return f"about {format_amount(first.estimate.expected * count)} and "
+def summary(first: Plan, count: int, known: int) -> str:
+    """Says how many runs there are, and what those that are not ordered yet cost and take."""
+    missing, longest = count - known, first.packed.spec.max_duration
+    cost, estimate = f"at most {format_amount(first.worst_charge * missing)}", first.estimate
+    if estimate is not None:
+        cost = f"about {format_amount(estimate.expected * missing)}, {cost}"
+    return (
+        f"sweep: {count} runs, {known} of them ordered before; the others charge {cost} together. "
+        f"Each runs for at most {format_duration(longest)}; one after another they take at most "
+        f"{format_duration(longest * missing)}"
+    )
 
 
 async def plan_first(market: Market, elements: Sequence[ArrayElement]) -> Plan:
@@ -157,12 +166,20 @@ async def _wait_for_all(results: list[ElementResult], folder: Path | None) -> No
                 async with slots:
                     item.result = await item.run.result()
                     item.output = await asyncio.to_thread(_placed, item, folder)
+                    if folder is not None:
+                        item.metrics = await _metrics(item.run, item.output)
             except QuorateError as error:
                 item.error = error  # not re-raised: the table shows it
         done += 1
         note(f"{done}/{len(results)}  {label(item.element.params)}  {_state(item)}")
 
     await asyncio.gather(*(one(item) for item in results))
+
+
+async def _metrics(run: Run, output: Path) -> Metrics:
+    program = ProgramOutput(run)
+    await program.finish(is_shown=False)
+    return await asyncio.to_thread(metrics_of, output, program.end)
 
 
 def _placed(item: ElementResult, folder: Path | None) -> Path:
@@ -226,6 +243,17 @@ def _exit_code(results: list[ElementResult], is_detached: bool) -> ExitCode:
         return ExitCode.PARTLY_FAILED
     errors = [item.error.exit_code for item in results if item.error is not None]
     return errors[0] if len(errors) == len(results) else ExitCode.JOB_FAILED
+
+
+def _result(item: ElementResult) -> SweepRow:
+    if item.result is None:
+        return SweepRow(item.element.params, "no result" if item.error else "ordered")
+    result = item.result
+    state = "succeeded" if item.is_success else "failed"
+    seconds = result.usage_ms / 1000
+    return SweepRow(
+        item.element.params, state, result.exit_status, result.charged, seconds, item.metrics
+    )
 
 
 def _row(item: ElementResult) -> list[str]:

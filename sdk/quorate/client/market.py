@@ -64,6 +64,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 CONNECTIONS_MAX = 32
 MAP_PARALLEL = 8
+TYPED_MAX = 64  # a whole job id is shortened in messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +375,8 @@ class Market:
         """
         job_id, known_name = await find_run(self._client_session, name)
         await self.attach()
-        return Run(self._client_session, self._background_settlement, job_id, known_name)
+        typed = name if isinstance(name, str) and len(name) < TYPED_MAX else ""
+        return Run(self._client_session, self._background_settlement, job_id, known_name, typed)
 
     async def compare_again(self, body: Receipt) -> tuple[Check, ...]:
         """Compares the outputs of a run within a tolerance again, as its checked receipt says."""

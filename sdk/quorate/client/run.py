@@ -5,7 +5,7 @@ import itertools
 import shlex
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -43,6 +43,7 @@ HISTORY_SECONDS = 1.0
 HISTORY_MAX = 4_096
 AWAY_SECONDS = 60.0  # longer than a coordinator takes to restart
 LAST_EVENTS = frozenset({"verdict", "ended"})
+STOPPED, WHY_MAX = "stopped by its client", 160
 T = TypeVar("T")
 
 
@@ -55,11 +56,14 @@ class Run:
         background_settlement: BackgroundSettlement,
         job_id: Hash32,
         name: str,
+        called: str = "",
     ) -> None:
+        """`called` is what messages call it: what the user typed; else the beginning of its id."""
         self._client_session = client_session
         self._background_settlement = background_settlement
         self.job_id = job_id
         self.name = name
+        self.called = called or self.id[:14]
 
     @property
     def id(self) -> str:
@@ -176,7 +180,7 @@ class Run:
                     return view
                 if not has_warned and is_escalated(view):
                     has_warned = True
-                    waiting(early_warning(self.id[:14]))
+                    waiting(early_warning(self.called))
                 if not has_told and self._client_session.clock.now() - began >= NOTICE_SECONDS:
                     has_told = True
                     waiting(self._describe_wait(view))
@@ -201,7 +205,7 @@ class Run:
         expiry = datetime.fromtimestamp(entry.order.expiry).astimezone()
         longest = format_duration(job_spec.decode(entry.spec).max_duration)
         return (
-            f"waiting for run {self.id[:14]}: {_one_word(view.phase)} (executions: {shown}). "
+            f"waiting for run {self.called}: {_one_word(view.phase)} (executions: {shown}). "
             f"Providers are sought until {expiry:%Y-%m-%d %H:%M}, and a program runs for at most "
             f"{longest}"
         )
@@ -219,7 +223,7 @@ class Run:
                 if away_since is None:
                     away_since = now
                     self._client_session.notice(
-                        f"run {self.id[:14]} continues, but {error}. Trying again for "
+                        f"run {self.called} continues, but {error}. Trying again for "
                         f"{AWAY_SECONDS:g} s"
                     )
                 if now - away_since > AWAY_SECONDS:
@@ -243,10 +247,7 @@ class Run:
         view = await self.wait(waiting)
         if view.verdict is None:
             await self._background_settlement.note_uncharged(view)
-            raise NotVerifiedError(
-                f"run {self.id[:14]} ended without a result, and it cost nothing; see `quorate "
-                f"events {self.id[:14]}`"
-            )
+            raise await self._unmatched()
         checked = await self._background_settlement.settle(view)
         receipt = await asyncio.to_thread(self._keep_receipt, checked)
         if checked.verdict.outcome is not Outcome.ACCEPTED:
@@ -264,10 +265,25 @@ class Run:
             charged=checked.charged,
             receipt=receipt,
             receipt_cid=checked.cid,
+            usage_ms=checked.group[0].commit.message.usage_ms,
+        )
+
+    async def _unmatched(self) -> QuorateError:
+        """Says why a run ended before its program ran, by the last line of its history."""
+        run, why = self.called, ""
+        with suppress(QuorateError):
+            async for event in self.history():
+                if event.name in LAST_EVENTS:
+                    why = _one_word(event.text, WHY_MAX)
+        if STOPPED in why:
+            return CancelledError(f"run {run}: you stopped it before it ran, and it cost nothing")
+        return NotVerifiedError(
+            f"run {run} ended without a result, and it cost nothing{': ' * bool(why)}{why}; see "
+            f"`quorate events {run}`"
         )
 
     async def _without_result(self, checked: CheckedVerdict, receipt: Path) -> QuorateError:
-        run = self.id[:14]
+        run = self.called
         if checked.is_stopped:
             return CancelledError(
                 f"run {run}: you stopped it; its time cost {format_amount(checked.charged)} "
@@ -298,7 +314,7 @@ class Run:
         except (OSError, UnavailableError) as error:
             if not is_full_disk(error):
                 raise
-            raise _disk_is_full(self.id[:14], folder, is_ours) from error
+            raise _disk_is_full(self.called, folder, is_ours) from error
         crash_point("client.after-fetch")
         return reveal.exit_status, folder
 
@@ -349,6 +365,6 @@ def _disk_is_full(run: str, folder: Path, is_ours: bool) -> UnavailableError:
     )
 
 
-def _one_word(text: str) -> str:
-    """Puts a stranger's text on one line of at most 40 characters."""
-    return " ".join(text.split())[:40]
+def _one_word(text: str, length: int = 40) -> str:
+    """Puts a stranger's text on one line of at most `length` characters."""
+    return " ".join(text.split())[:length]

@@ -29,7 +29,8 @@ _LEFT_OUT_FOLDERS = frozenset(
 )
 _LEFT_OUT_PREFIXES = ("config-", "_tkinter.", "_test", "_ctypes_test.", "_xxtestfuzz.", "xxlimited")
 _LEFT_OUT_SUFFIXES = (".pyc", ".a", ".whl", ".exe")
-_OPENED_AT_RUN_TIME = ("libgcc_s.so.1",)  # the C library loads it when a thread is cancelled
+# The C library loads the first when a thread is cancelled; wheels of a job need the others.
+_OPENED_AT_RUN_TIME = ("libgcc_s.so.1", "libstdc++.so.6", "libgomp.so.1")
 _PASSWD = b"root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/scratch:/sbin/nologin\n"
 _GROUP = b"root:x:0:\nnogroup:x:65534:\n"
 _FOLDERS = {

@@ -5,6 +5,7 @@ Source of the layout: System V ABI, chapters "Object Files" and "Dynamic Linking
 little-endian files only.
 """
 
+import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +38,14 @@ def read_elf(path: Path) -> ElfFile | None:
     with path.open("rb") as file:
         if file.read(6) != b"\x7fELF\x02\x01":
             return None
-    data = memoryview(path.read_bytes())
-    try:
-        return _parse(data)
-    except struct.error as error:
-        raise ValueError(f"{path}: the ELF file is truncated") from error
+        with (
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as data,
+        ):
+            try:
+                return _parse(data)
+            except struct.error as error:
+                raise ValueError(f"{path}: the ELF file is truncated") from error
 
 
 def _parse(data: memoryview) -> ElfFile:

@@ -49,6 +49,12 @@ def python_of_archive(path: Path) -> ImagePython | None:
     return ImagePython(found, machine, is_musl) if found else None
 
 
+def file_names(path: Path) -> set[str]:
+    """Returns the names of all files of an image, without their folders."""
+    with opened_layers(path, read_archive(path)) as layers:
+        return {posixpath.basename(entry.name) for layer in layers for _, entry in layer.entries()}
+
+
 def version_of(env: Sequence[str]) -> str:
     """Returns "3.12" from PYTHON_VERSION, which the official images set, or ""."""
     values = [item.partition("=")[2] for item in env if item.startswith("PYTHON_VERSION=")]

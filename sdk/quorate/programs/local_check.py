@@ -128,8 +128,8 @@ async def _run(
             await executor.start(task)
             ended = await executor.wait(lease)
             log = b""
-            async for chunk in executor.logs(lease, follow=True):
-                log = (log + chunk)[-LOG_BYTES_MAX:]
+            async for piece in executor.logs(lease, follow=True):
+                log = (log + piece.text)[-LOG_BYTES_MAX:]
     except Refused as refused:
         raise UsageError(f"{executor.sandbox.value}: {refused.detail}") from refused
     output, refusal = home / "outputs", ""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from quorate.base.errors import UnavailableError, UsageError
-from quorate.images.image_python import ImagePython, python_of_archive
+from quorate.images.image_python import ImagePython, file_names, python_of_archive
 from quorate.job.job import Job
 from quorate.job.packing import is_path
-from quorate.programs.requirements import PackedRequirements, pack_requirements
+from quorate.programs.requirements import PackedRequirements, check_libraries, pack_requirements
 from quorate.programs.staging import StagedFolder, stage_files, stage_folder
 from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Refused
@@ -148,7 +148,10 @@ class Preparer:
         key = (content, python)
         if key not in self._packages:
             folder = self._new_folder("site-packages")
-            packed = pack_requirements(named, python, folder)
+            packed = pack_requirements(named, python, folder, self.notice)
+            if is_path(job.image):
+                path = Path(job.image).expanduser()
+                check_libraries(packed.path, file_names(path), path.name)
             self._packages[key] = packed
             shown = ", ".join(packed.pins[:SHOWN_PINS])
             more = len(packed.pins) - SHOWN_PINS

@@ -7,29 +7,38 @@ file whose root is site-packages (https://packaging.python.org/specifications/bi
 """
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
+from threading import Timer
 from urllib.parse import unquote
 
 from quorate.base.errors import UnavailableError, UsageError
+from quorate.images.elf import read_elf
 from quorate.images.image_python import ImagePython
 
+Told = Callable[[str], None]
 PIP_SECONDS = 900.0
+PROGRESS, PROGRESS_LENGTH = ("Collecting ", "Downloading ", "Using cached "), 120
 ERROR_LINES = 2
 # Images have glibc 2.28 (Debian 10, 2018) or newer, musl 1.2 (Alpine 3.13, 2021) or newer.
 GLIBC_MINORS, MUSL_MINORS = range(28, 4, -1), range(2, 0, -1)
+BASE_LIBRARIES = frozenset({"libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1", "libz.so.1"})
 OLD_PLATFORMS = ("manylinux2014", "manylinux2010", "manylinux1")
 FILES_MAX = 100_000
 # What pip prints for a folder: "Processing ./pkg (from -r r.txt (line 1))", "Obtaining file:///pkg"
 _FOLDER = re.compile(r"\s*(?:Processing|Obtaining) (?:file://)?(.+?)(?: \(from .*\))?")
 UNPACKED_BYTES_MAX = 64 << 30
+
+
+def _say_nothing(_: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +51,19 @@ class PackedRequirements:
 
 
 def pack_requirements(
-    given: Path | Sequence[str], python: ImagePython, target: Path
+    given: Path | Sequence[str], python: ImagePython, target: Path, told: Told = _say_nothing
 ) -> PackedRequirements:
     """Unpacks the wheels of a requirements file, or of requirement lines, into the new `target`.
 
     UsageError if there is no such file, no pip here, or nothing that fits the image's Python.
-    UnavailableError if pip takes too long. It blocks; call it in a thread.
+    UnavailableError if pip takes too long. It blocks; call it in a thread. `told` gets pip's lines
+    about what it fetches.
     """
     if isinstance(given, Path) and not given.is_file():
         raise UsageError(f"requirements: {given} does not exist")
     words = ["--requirement", str(given.resolve())] if isinstance(given, Path) else ["--", *given]
     with TemporaryDirectory(dir=target.parent, prefix=".wheels-") as folder:
-        printed = _download([*_pip(), *_options(python), "--dest", folder, *words], python)
+        printed = _download([*_pip(), *_options(python), "--dest", folder, *words], python, told)
         _build_sources(_sources(printed, Path(folder)), Path(folder))
         wheels = sorted(Path(folder).glob("*.whl"))
         if not wheels:
@@ -125,20 +135,37 @@ def platforms(python: ImagePython) -> list[str]:
     return [f"{name}_{python.machine}" for name in (*names, *OLD_PLATFORMS)]
 
 
-def _run(words: list[str]) -> "subprocess.CompletedProcess[bytes]":
-    try:
-        return subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PIP_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UnavailableError(
-            f"requirements: pip took more than {PIP_SECONDS:g} s; try again"
-        ) from error
+def _run(words: list[str], told: Told = _say_nothing) -> "subprocess.CompletedProcess[bytes]":
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    printed = bytearray()
+    with (
+        TemporaryFile() as errors,
+        subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment
+        ) as process,
+    ):
+        assert process.stdout is not None, "opened as a pipe"
+        timer = Timer(PIP_SECONDS, process.kill)
+        timer.start()
+        for line in process.stdout:
+            printed += line
+            text = line.decode(errors="replace").strip()
+            if text.startswith(PROGRESS):
+                told(f"pip: {text[:PROGRESS_LENGTH]}")
+        code, is_late = process.wait(), timer.finished.is_set()
+        timer.cancel()
+        errors.seek(0)
+        done = subprocess.CompletedProcess(words, code, bytes(printed), errors.read())
+    if is_late:
+        raise UnavailableError(f"requirements: pip took more than {PIP_SECONDS:g} s; try again")
+    return done
 
 
-def _run_either(words: list[str]) -> "subprocess.CompletedProcess[bytes]":
+def _run_either(
+    words: list[str], told: Told = _say_nothing
+) -> "subprocess.CompletedProcess[bytes]":
     """Runs pip; if a folder's build tools cannot be fetched, with those that are installed."""
-    done = _run(words)
+    done = _run(words, told)
     printed = done.stdout.decode(errors="replace")
     if done.returncode and any(_FOLDER.fullmatch(line) for line in printed.splitlines()):
         again = _run(
@@ -152,8 +179,8 @@ def _run_either(words: list[str]) -> "subprocess.CompletedProcess[bytes]":
     return done
 
 
-def _download(words: list[str], python: ImagePython) -> str:
-    done = _run_either(words)
+def _download(words: list[str], python: ImagePython, told: Told) -> str:
+    done = _run_either(words, told)
     if done.returncode:
         said = _cause(done.stderr.decode(errors="replace").splitlines())
         raise UsageError(
@@ -193,6 +220,29 @@ def _unpack(wheels: Sequence[Path], target: Path) -> PackedRequirements:
                     shutil.copyfileobj(source, copy)
     pins = tuple(sorted("==".join(wheel.name.split("-")[:2]).lower() for wheel in wheels))
     return PackedRequirements(target, pins, size)
+
+
+def check_libraries(packages: Path, image_files: Collection[str], image: str) -> None:
+    """Raises UsageError if compiled parts of packages need libraries that every Linux has, and the
+    image lacks them. `image_files` are the names of the image's files, without folders.
+    """
+    parts = [path for path in packages.rglob("*.so*") if path.is_file() and not path.is_symlink()]
+    bundled = {path.name for path in parts}
+    missing: dict[str, str] = {}
+    for path in parts:
+        try:
+            elf = read_elf(path)
+        except ValueError:
+            continue  # its program will say so
+        for name in elf.needed if elf else ():
+            if name in BASE_LIBRARIES and name not in bundled and name not in image_files:
+                missing.setdefault(name, path.relative_to(packages).parts[0])
+    if missing:
+        said = ", ".join(f"{name} (for {user})" for name, user in sorted(missing.items()))
+        raise UsageError(
+            f"requirements: {image} lacks {said}; make it again: quorate image build --python -o "
+            "python.tar, or use an image such as python:3.12"
+        )
 
 
 def _place(name: str) -> PurePosixPath | None:

@@ -173,7 +173,7 @@ def _group(found: Receipt) -> list[ExecutionEvidence]:
 
 
 def _is_stopped(found: Receipt) -> bool:
-    return found.verdict.message.outcome is Outcome.LAPSED and found.stop is not None
+    return found.verdict.message.outcome is not Outcome.ACCEPTED and found.stop is not None
 
 
 def _charge(known: OwnRecord, found: Receipt) -> Amount:

@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from quorate_protocol.messages.ports import Executor, Exit, Sandbox, Task, TaskState
+from quorate_protocol.messages.ports import Executor, Exit, LogPiece, Sandbox, Task, TaskState
 
 CHANGED_BYTES = 2_000
 _DIGITS = re.compile(r"\d{3,}")
@@ -50,8 +50,8 @@ class LyingExecutor:
     async def wait(self, lease_id: str) -> Exit:
         return await self._inner.wait(lease_id)
 
-    def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        return self._inner.logs(lease_id, follow)
+    def logs(self, lease_id: str, follow: bool, at: int = 0) -> AsyncIterator[LogPiece]:
+        return self._inner.logs(lease_id, follow, at)
 
     async def collect(self, lease_id: str, destination: Path) -> None:
         """Collects the outputs and changes every file a little, so that they still look right."""

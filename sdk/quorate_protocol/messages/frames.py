@@ -116,10 +116,11 @@ class RevealSent(Struct, frozen=True, tag=True):
 
 
 class LogsSent(Struct, frozen=True, tag=True):
-    """Log lines for the client. They are not part of the result and may be dropped."""
+    """What a program wrote, for the client. It is not part of the result and may be dropped."""
 
     assignment_hash: Hash32
-    text: str  # at most LOG_TEXT_MAX characters
+    at: int  # position of the text in all that the program wrote, in bytes
+    text: bytes  # at most LOG_TEXT_MAX
 
 
 class AssignmentShown(Struct, frozen=True, tag=True):

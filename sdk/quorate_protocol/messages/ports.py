@@ -8,7 +8,7 @@ fails and a retry may help.
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -129,6 +129,13 @@ class EngineRefuses(Refused):
     """
 
 
+class LogPiece(NamedTuple):
+    """Text that a task wrote, and its position in all that the task wrote, in bytes."""
+
+    at: int
+    text: bytes
+
+
 class Executor(Protocol):
     """Runs tasks in a sandbox. Every call is idempotent by lease id, and safe to repeat after a
     restart of the daemon.
@@ -168,9 +175,9 @@ class Executor(Protocol):
     async def wait(self, lease_id: str) -> Exit:
         """Waits for the exit. Enforces max_duration, also across a restart of the daemon."""
 
-    def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Standard output and error as the task wrote them, at most 1 MiB for each lease. They are
-        not part of the result.
+    def logs(self, lease_id: str, follow: bool, at: int = 0) -> AsyncIterator[LogPiece]:
+        """Standard output and error from position `at` on: the first MiB and the last 64 KiB. They
+        are not part of the result.
         """
 
     async def collect(self, lease_id: str, destination: Path) -> None:

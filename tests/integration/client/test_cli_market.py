@@ -338,7 +338,7 @@ async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path
     """Once nothing was printed with exit code 0, so users could not tell a silent program from a
     lost log.
     """
-    fake.cheat, fake.auto_finish = Cheat(no_text=True), False
+    fake.cheat, fake.auto_finish = Cheat(text=""), False
     run = await submitted(call, tmp_path)
     code, out, err = await call("logs", run)
     assert (code, out) == (0, "") and "no log text yet" in err and f"logs -f {run[:14]}" in err

@@ -89,7 +89,7 @@ async def results(kind: str, image: Path, folder: Path) -> dict[str, str]:
         )
         await executor.start(task)
         ended = await executor.wait(task.lease_id)
-        log = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)])
+        log = b"".join([piece.text async for piece in executor.logs(task.lease_id, follow=True)])
         assert ended.status == 0, log
         await executor.collect(task.lease_id, folder / kind / "collected")
         await executor.remove(task.lease_id)

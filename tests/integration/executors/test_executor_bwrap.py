@@ -217,7 +217,7 @@ async def test_nothing_is_made_outside_of_the_sandbox(image: Path, tmp_path: Pat
                 await executor.start(task)
                 assert (await executor.wait(task.lease_id)).status == 0
                 text = b"".join(
-                    [chunk async for chunk in executor.logs(task.lease_id, follow=False)]
+                    [piece.text async for piece in executor.logs(task.lease_id, follow=False)]
                 )
                 assert text == b"True\n", (
                     "the volume is covered where the link leads inside the image"
@@ -251,7 +251,7 @@ async def test_no_descriptor_of_the_supervisor_is_open_in_the_sandbox(
     try:
         await executor.start(task)
         assert (await executor.wait(task.lease_id)).status == 0
-        text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)])
+        text = b"".join([piece.text async for piece in executor.logs(task.lease_id, follow=True)])
         assert json.loads(text) == [0, 1, 2, 3]  # 3 is the listing itself
     finally:
         await executor.remove(task.lease_id)

@@ -147,7 +147,7 @@ async def ended(executor: Executor, task: Task, folder: Path) -> tuple[int, list
         await executor.start(task)
         status = (await executor.wait(task.lease_id)).status
         await executor.collect(task.lease_id, folder)
-        log = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)])
+        log = b"".join([piece.text async for piece in executor.logs(task.lease_id, follow=True)])
     await executor.remove(task.lease_id)
     return status, sorted(path.name for path in folder.iterdir()), log
 

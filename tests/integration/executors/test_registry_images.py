@@ -128,9 +128,8 @@ async def test_an_image_is_fetched_once_and_runs(
         task = python_task(name, "print(open('/proc/mounts').read().count(' /data tmpfs '))")
         await executor.start(task)
         assert (await executor.wait(task.lease_id)).status == 0
-        assert (
-            b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)]) == b"1\n"
-        )
+        pieces = [piece async for piece in executor.logs(task.lease_id, follow=True)]
+        assert [piece.text for piece in pieces] == [b"1\n"]
         assert len(asked) == len(paths), "the engine asks no registry"
     engine.remove_image(offered.config)
 

@@ -105,7 +105,7 @@ async def said(executor: Executor, task: Task, seconds: float = 60.0) -> bytes:
     async with asyncio.timeout(seconds):
         await executor.start(task)
         ended = await executor.wait(task.lease_id)
-        text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)])
+        text = b"".join([piece.text async for piece in executor.logs(task.lease_id, follow=True)])
     assert ended.status == 0, text
     return text
 

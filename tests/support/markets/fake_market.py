@@ -28,6 +28,7 @@ from quorate_protocol.messages.views import (
     AccountView,
     AckView,
     BeaconView,
+    ExecutionView,
     InfoView,
     OfferView,
     PlanView,
@@ -309,7 +310,7 @@ class FakeMarket(FakeWork):
     async def get_logs(self, request: web.Request) -> web.Response:
         """Answers with a fixed text, or with none."""
         self._job(request)
-        return web.Response(text="" if self.cheat.no_text else "hello from the job\n")
+        return web.Response(text=self.cheat.text)
 
     async def post_stop(self, request: web.Request) -> web.Response:
         """Accepts a Stop that the session key signed."""
@@ -418,7 +419,7 @@ class FakeMarket(FakeWork):
             job.phase,
             Label.QUORUM_2,
             UnixSeconds(int(self.clock.now())),
-            (),
+            _executions(job),
             job.verdict,
             job.charged,
             order.budget,
@@ -426,6 +427,28 @@ class FakeMarket(FakeWork):
             job.verdict is not None,
             None,
         )
+
+
+def _executions(job: FakeJob) -> tuple[ExecutionView, ...]:
+    """Of a decided job those of the group, with their exit status."""
+    if job.verdict is None:
+        return ()
+    return tuple(
+        ExecutionView(
+            item.commit.message.assignment_hash,
+            item.assignment.message.provider,
+            "primary",
+            0,
+            "revealed",
+            item.commit.message.usage_ms,
+            item.reveal.exit_status,
+            item.reveal.output_digest,
+            True,
+            Amount(0),
+        )
+        for item in job.executions
+        if item.reveal and item.commit.message.assignment_hash in job.verdict.message.group
+    )
 
 
 def _reserved(submission: Submission) -> Amount:

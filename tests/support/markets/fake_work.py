@@ -107,7 +107,7 @@ class Cheat:
     exit_status: int = 0
     plan_fee: int = FEE  # the fee that a plan shows
     no_files: bool = False  # the program left nothing, or its files were refused
-    no_text: bool = False  # the program printed nothing, or its text was lost
+    text: str = "hello from the job\n"  # what the program printed
     charge_extra: int = 0
     stale_round: bool = False  # the commit names a round that has appeared
     wrong_class: bool = False
@@ -121,6 +121,7 @@ class Cheat:
     ack_twice: bool = False  # the Ack in the receipt differs from the Ack that answered the order
     price: int = PRICE
     lapse: bool = False  # ends without a verdict
+    ended: str = "nobody could be matched"  # why
     # so many requests for a run's status get a proxy's answer, as while the coordinator restarts
     away: int = 0
     refuse_order: Code | None = None
@@ -240,7 +241,7 @@ class FakeWork:
     async def _perform(self, job: FakeJob) -> None:
         if self.cheat.lapse:
             job.phase = "ended"
-            await self.note(job, "ended", "nobody could be matched")
+            await self.note(job, "ended", self.cheat.ended)
             return
         now = int(self.clock.now()) - self.genesis
         named = Round(now // 2 if self.cheat.stale_round else (now + RUN_SECONDS) // 2 + 4)

@@ -89,10 +89,8 @@ def test_a_readable_password_file_is_refused(
     tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     password.chmod(0o644)
-    assert (
-        run_main(["--home", str(tmp_path), "--password-file", str(password), "init"])
-        == ExitCode.NO_PROFILE
-    )
+    words = ["--home", str(tmp_path), "--password-file", str(password), "init"]
+    assert run_main([*words, "--limits", "devnet"]) == ExitCode.NO_PROFILE
     assert "chmod 600" in capsys.readouterr().err
 
 
@@ -192,7 +190,7 @@ def test_an_interrupt_while_packages_load_leaves_no_trace(
     monkeypatch.delitem(sys.modules, "quorate.cli.app")
     monkeypatch.setattr(sys, "meta_path", [Interrupt(), *sys.meta_path])
     assert run_main(["ps"]) == ExitCode.INTERRUPTED
-    assert capsys.readouterr().err == "quorate: interrupted; submitted runs continue\n"
+    assert capsys.readouterr().err == "quorate: interrupted; runs that are ordered go on\n"
 
 
 def test_a_bug_does_not_end_like_a_job_that_failed(

@@ -387,7 +387,7 @@ def test_a_provider_shows_the_coordinator_the_latest_assignment_that_it_signed()
 def test_frames_of_a_provider_are_refused_from_a_coordinator() -> None:
     node = fresh()
     beat = seal(DOMAIN, Heartbeat(PROVIDER, Sequence(1), (), (), NOW), STATEMENT_KEY.sign)
-    for frame in (frames.Ok(), frames.LogsSent(ZERO_HASH, "x"), frames.HeartbeatSent(beat)):
+    for frame in (frames.Ok(), frames.LogsSent(ZERO_HASH, 0, b"x"), frames.HeartbeatSent(beat)):
         assert node.refuses(frame) is Code.UNSUPPORTED
     for data in (b"", b"{}", b"[" * 10_000, b'{"frame":{"kind":"Nothing"}}', bytes(range(256))):
         with pytest.raises(Refused):

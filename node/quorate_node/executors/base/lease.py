@@ -5,7 +5,8 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
-from quorate_protocol.messages.ports import Clock, Mount, Task
+from quorate_node.executors.base.kept_log import HEAD_BYTES, TAIL_BYTES, read_piece
+from quorate_protocol.messages.ports import Clock, LogPiece, Mount, Task
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
@@ -88,30 +89,23 @@ def exit_status(
     return code & 0xFF
 
 
-_CHUNK_BYTES = 64 * 1024
 _POLL_SECONDS = 0.1
+_TAIL_POLL_SECONDS = 2.0  # so that a program that prints without end costs others little
 
 
-async def follow_file(
-    path: Path, clock: Clock, is_written: Callable[[], bool]
-) -> AsyncIterator[bytes]:
-    """Yields what the file holds, then additions while `is_written()`; nothing without a file."""
-    offset = 0
+async def follow_log(
+    path: Path, clock: Clock, is_written: Callable[[], bool], at: int
+) -> AsyncIterator[LogPiece]:
+    """Yields what is kept of a log from `at` on, then additions while `is_written()`."""
     while True:
         # Asked before the read, so that the next round has what comes in between.
-        will_grow = is_written()
-        while chunk := _read(path, offset):
-            offset += len(chunk)
-            yield chunk
+        will_grow, seen = is_written(), 0
+        while not will_grow or seen < TAIL_BYTES or at < HEAD_BYTES:
+            at, text = read_piece(path, at)
+            if not text:
+                break
+            yield LogPiece(at, text)
+            at, seen = at + len(text), seen + len(text)
         if not will_grow:
             return
-        await clock.sleep(_POLL_SECONDS)
-
-
-def _read(path: Path, offset: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(_CHUNK_BYTES)
-    except FileNotFoundError:
-        return b""  # no output yet, or the lease was removed
+        await clock.sleep(_POLL_SECONDS if at <= HEAD_BYTES else _TAIL_POLL_SECONDS)

@@ -11,8 +11,10 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -42,7 +44,8 @@ from quorate_node.executors.base.hardened_profile import (
     runs_in_gvisor,
     unrequested_mounts,
 )
-from quorate_node.executors.base.lease import check_lease_id, follow_file
+from quorate_node.executors.base.kept_log import HEAD_BYTES, TAIL_BYTES, KeptLog
+from quorate_node.executors.base.lease import check_lease_id, follow_log
 from quorate_node.executors.base.outputs import OutputCaps
 from quorate_node.executors.base.seccomp_bpf import filter_for
 from quorate_node.executors.base.slot_users import SHOWN_USER, SlotUsers
@@ -67,7 +70,15 @@ from quorate_node.executors.docker.lease_dirs import (
     remove_container,
 )
 from quorate_node.executors.docker.registry_image import CudaRequirements, image_env
-from quorate_protocol.messages.ports import Clock, EngineRefuses, Exit, Sandbox, Task, TaskState
+from quorate_protocol.messages.ports import (
+    Clock,
+    EngineRefuses,
+    Exit,
+    LogPiece,
+    Sandbox,
+    Task,
+    TaskState,
+)
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.process.crash_points import crash_point
 
@@ -121,12 +132,13 @@ class ImageFetches:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-LOG_BYTES_MAX = 1 << 20
-_CUT = b"\n[log cut at 1 MiB]\n"
+FRAMES_MAX = 5_000  # a second, of a program that has written a MiB: each costs the daemon CPU time
+FRAMES_AT_ONCE = 100
+STDERR, ERRORS_BYTES = 2, 8 << 10
 
 
 class LogReaders:
-    """Threads that read the output of containers into files, up to a cap.
+    """Threads that read the output of containers into files.
 
     The engine keeps no logs: it would use CPU time of the host that no limit of the job covers.
     What a container writes while no daemon is attached is lost; logs are no part of a result.
@@ -138,7 +150,7 @@ class LogReaders:
 
     def attach(self, container: str, path: Path) -> None:
         """Returns once the engine has accepted: later output is not lost."""
-        if self.is_reading(container) or _size(path) > LOG_BYTES_MAX:
+        if self.is_reading(container):
             return
         stream = self._api.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
         reader = threading.Thread(
@@ -157,25 +169,24 @@ class LogReaders:
 
 
 def _copy(stream: socket.SocketIO, path: Path) -> None:
-    written = _size(path)
     try:
-        with path.open("ab", buffering=0) as file:
-            for _, chunk in frames_iter(stream, tty=False):  # type: ignore[no-untyped-call]
-                file.write(chunk[: LOG_BYTES_MAX - written])
-                written += len(chunk)
-                if written > LOG_BYTES_MAX:
-                    file.write(_CUT)
-                    break
+        with closing(KeptLog(path)) as log:
+            errors, errors_at, frames = b"", 0, frames_iter(stream, tty=False)  # type: ignore[no-untyped-call]
+            for number, (kind, chunk) in enumerate(frames):
+                log.write(chunk)
+                if kind == STDERR:
+                    errors, errors_at = (errors + chunk)[-ERRORS_BYTES:], log.end
+                if log.end > HEAD_BYTES and not number % FRAMES_AT_ONCE:
+                    time.sleep(FRAMES_AT_ONCE / FRAMES_MAX)
+            # The engine's pipes hold standard output that was written before the last error.
+            if errors and log.end > HEAD_BYTES and log.end - errors_at > TAIL_BYTES // 2:
+                log.write(b"\n[the end of standard error]\n" + errors)
     except (OSError, requests.exceptions.RequestException, docker.errors.DockerException):
         return  # The engine or the lease's folder is gone. Logs may be lost.
     finally:
         # The response owns the connection. The SDK keeps two handles on the stream, so closing that
         # first would leave the socket open.
         stream._response.close()  # type: ignore[attr-defined]
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 # Tells whether a container ended by itself or because the container engine stopped.
@@ -321,12 +332,14 @@ class DockerExecutor:
                     assert found is not None, "an absent container does not run"
                     await self._wait_on(lease_id, found)
 
-    async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
+    def logs(self, lease_id: str, follow: bool, at: int = 0) -> AsyncIterator[LogPiece]:
         name = PREFIX + lease_id
-        async for chunk in follow_file(
-            self._log_file(lease_id), self._clock, lambda: follow and self._logs.is_reading(name)
-        ):
-            yield chunk
+        return follow_log(
+            self._log_file(lease_id),
+            self._clock,
+            lambda: follow and self._logs.is_reading(name),
+            at,
+        )
 
     async def collect(self, lease_id: str, destination: Path) -> None:
         found = await self._call(lambda: self._inspect(lease_id))

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from quorate_node.executors.base.kept_log import KeptLog, read_all
 from quorate_node.executors.sandbox.supervised_program import SupervisedProgram, status_number
 
 # Crash points of the supervisor, for tests.
@@ -69,7 +70,7 @@ def code_of_failed_start(folder: Path) -> int:
     """Returns a shell's exit code if bubblewrap could not execute the program. If it could not make
     the sandbox, returns 0 and writes a failure: the log then holds bubblewrap's own messages.
     """
-    text = (folder / "log").read_bytes()[-_TAIL_BYTES:]
+    text = b"".join(text for _, text in read_all(folder / "log"))[-_TAIL_BYTES:]
     if COULD_NOT_START in text:
         not_found = text.rstrip().endswith(os.strerror(2).encode())
         return NOT_FOUND if not_found else NOT_EXECUTABLE
@@ -78,36 +79,20 @@ def code_of_failed_start(folder: Path) -> int:
     return 0
 
 
-LOG_BYTES_MAX = 1 << 20
 READS_MAX = 64
-LOG_CUT = b"\n[log cut at 1 MiB]\n"
 
 
-class CappedLog:
-    """Copies output to a file up to the cap, then reads and drops it.
-
-    The program never blocks on a full pipe.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("wb", buffering=0)
-        self.written = 0
-
-    def copy(self, pipe: int) -> bool:
-        """Reads what the pipe holds now; False when the pipe is closed."""
-        for _ in range(READS_MAX):
-            try:
-                chunk = os.read(pipe, 65536)
-            except BlockingIOError:
-                return True
-            if not chunk:
-                return False
-            if self.written <= LOG_BYTES_MAX:
-                self.file.write(chunk[: LOG_BYTES_MAX - self.written])
-                self.written += len(chunk)
-                if self.written > LOG_BYTES_MAX:
-                    self.file.write(LOG_CUT)
-        return True
+def copy_output(pipe: int, log: KeptLog) -> bool:
+    """Reads what the pipe holds now; False when the pipe is closed."""
+    for _ in range(READS_MAX):
+        try:
+            chunk = os.read(pipe, 65536)
+        except BlockingIOError:
+            return True
+        if not chunk:
+            return False
+        log.write(chunk)
+    return True
 
 
 POLL_SECONDS = 0.1
@@ -177,7 +162,7 @@ def _watch(program: SupervisedProgram, folder: Path) -> tuple[int, resource.stru
     pipe = program.process.stdout.fileno()
     os.set_blocking(pipe, False)
     process_end = os.pidfd_open(program.process.pid)
-    log = CappedLog(folder / "log")
+    log = KeptLog(folder / "log")
     is_log_open, is_status_open = True, bool(program.sandbox)
     while True:
         watched = [
@@ -186,11 +171,11 @@ def _watch(program: SupervisedProgram, folder: Path) -> tuple[int, resource.stru
             *([program.status_pipe] if is_status_open else []),
         ]
         select.select(watched, [], [], POLL_SECONDS)
-        is_log_open = is_log_open and log.copy(pipe)
+        is_log_open = is_log_open and copy_output(pipe, log)
         is_status_open = is_status_open and program.read_status()
         pid, status, usage = os.wait4(program.process.pid, os.WNOHANG)
         if pid:
-            log.copy(pipe)
+            copy_output(pipe, log)
             if is_status_open:
                 program.read_status()
             program.process.returncode = os.waitstatus_to_exitcode(status)

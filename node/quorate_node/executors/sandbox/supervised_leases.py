@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from quorate_node.executors.base import cgroups, mounts
-from quorate_node.executors.base.lease import check_lease_id, exit_status, follow_file
+from quorate_node.executors.base.lease import check_lease_id, exit_status, follow_log
 from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
-from quorate_protocol.messages.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
+from quorate_protocol.messages.ports import Clock, Exit, LogPiece, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
 from quorate_runtime.process.crash_points import crash_point
@@ -89,12 +89,14 @@ class SupervisedExecutor:
                     await self._clock.sleep(pause)
                     pause = min(pause * 1.5, _POLL_SECONDS_MAX)
 
-    async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
+    def logs(self, lease_id: str, follow: bool, at: int = 0) -> AsyncIterator[LogPiece]:
         folder = self._folder(lease_id)
-        async for chunk in follow_file(
-            folder / "log", self._clock, lambda: follow and lease_state(folder) is TaskState.RUNNING
-        ):
-            yield chunk
+        return follow_log(
+            folder / "log",
+            self._clock,
+            lambda: follow and lease_state(folder) is TaskState.RUNNING,
+            at,
+        )
 
     async def collect(self, lease_id: str, destination: Path) -> None:
         plan = self._plan(lease_id)

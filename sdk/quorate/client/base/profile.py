@@ -92,7 +92,7 @@ def check_new(home: Path, coordinator_url: str, limits: str) -> str:
     """
     if limits not in BY_NAME:
         raise UsageError(f"limits: {limits[:40]!r} is not one of {', '.join(BY_NAME)}")
-    url = _url("--coordinator", coordinator_url)
+    url = coordinator_url_of("--coordinator", coordinator_url)
     if (home / "client.json").exists():
         raise ProfileError(
             f"{home} already holds a profile; choose another folder with --home, or move that "
@@ -110,7 +110,7 @@ def change_coordinator(home: Path, coordinator_url: str, limits: str) -> bool:
     """
     if not (home / "client.json").exists() or (home / "pins.json").exists():
         return False
-    url = _url("--coordinator", coordinator_url)
+    url = coordinator_url_of("--coordinator", coordinator_url)
     settings = read_settings(home)
     if settings["limits"] != limits or settings["coordinator"] == url:
         return False
@@ -190,12 +190,14 @@ def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") ->
             raise ProfileError(f"{path}: lead is no number; set it with `quorate lead USD`")
         settings["lead"] = lead
     try:
-        return settings | {"coordinator": _url("coordinator", settings["coordinator"])}
+        return settings | {
+            "coordinator": coordinator_url_of("coordinator", settings["coordinator"])
+        }
     except UsageError as error:
         raise ProfileError(f"{path}: {error}") from error
 
 
-def _url(name: str, text: str) -> str:
+def coordinator_url_of(name: str, text: str) -> str:
     """Checks the coordinator's URL as all programs do. UsageError names the flag or the key."""
     try:
         return web_url(name, text, "http://127.0.0.1:7700")

@@ -13,6 +13,7 @@ from quorate_protocol.units import (
     ExitStatus,
     Hash32,
     Label,
+    Milliseconds,
     usd,
 )
 
@@ -35,6 +36,7 @@ class Result:
     charged: Amount
     receipt: Path
     receipt_cid: str
+    usage_ms: Milliseconds = Milliseconds(0)  # of the execution whose output this is
 
     def __repr__(self) -> str:
         """Returns what became of the run, with its whole id."""

@@ -146,21 +146,23 @@ async def fetch_output(
     sealed_max = bytes_max + bytes_max // 8 + (64 << 20)
     with TemporaryDirectory(prefix=".quorate-", dir=destination.parent) as folder:
         sealed = Path(folder) / "sealed"
-        cid = await _locate(api, output.ciphertext)
+        cid, size = await _locate(api, output.ciphertext)
         await api.get_content(
-            str(cid), sealed, sealed_max, lambda done: progress("download output", done, 0)
+            str(cid), sealed, sealed_max, lambda done: progress("download output", done, size)
         )
         await asyncio.to_thread(_open, sealed, cid, output, destination, bytes_max)
 
 
-async def _locate(api: "Api", digest: Hash32) -> Cid:
-    """Finds the ciphertext's CID. A commit carries only the digest: the root is a raw block if
-    short, else a dag-pb node.
+async def _locate(api: "Api", digest: Hash32) -> tuple[Cid, int]:
+    """Finds the ciphertext's CID, and its size or 0.
+
+    A commit carries only the digest: the root is a raw block if short, else a dag-pb node.
     """
     for codec in (Codec.RAW, Codec.DAG_PB):
         cid = from_digest(digest, codec)
-        if (await api.stat_content(str(cid))).is_stored:
-            return cid
+        found = await api.stat_content(str(cid))
+        if found.is_stored:
+            return cid, found.size_bytes or 0
     raise UnavailableError(
         f"the store no longer holds the output 0x{digest.hex()}; it keeps outputs until 7 "
         "days past finality"

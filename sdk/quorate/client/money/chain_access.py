@@ -105,7 +105,7 @@ async def find_chain(
     url = checked_url(given_url) if given_url else stored_chain_url(home)
     if url and (home / PINS).exists():
         return read_pinned(home / PINS), url
-    info = await _info(coordinator_url)
+    info = await info_of(coordinator_url)
     identity = check_identity(home / PINS, info)
     remember_chain_url(home, info.chain_url)
     return identity, url or info.chain_url
@@ -137,7 +137,7 @@ def one_at_a_time(home: Path) -> Iterator[None]:
         yield
 
 
-async def _info(coordinator_url: str) -> InfoView:
+async def info_of(coordinator_url: str) -> InfoView:
     from quorate.client.base.coordinator_api import Api
 
     async with plain_session() as session:

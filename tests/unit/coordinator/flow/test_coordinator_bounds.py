@@ -20,6 +20,7 @@ from quorate_coordinator.base.rate_limits import TokenBuckets
 from quorate_coordinator.base.request_limits import BODY_BYTES_MAX, KIB, MAINNET_BOUNDS
 from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.storage import run_logs
+from quorate_coordinator.storage.run_logs import Piece, RunLogs
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.http.client_networks import FORWARDED, Proxies, network_of
@@ -131,117 +132,108 @@ def test_a_provider_whose_frames_are_refused_has_to_slow_down() -> None:
 LEASE = Hash32(b"\x07" * 32)
 
 
-def test_each_line_of_a_log_belongs_to_the_execution_that_wrote_it() -> None:
-    book, client, job = run_logs.RunLogs(), Address(b"\x01" * 20), Hash32(b"\x01" * 32)
-    first, second = LEASE, Hash32(b"\x08" * 32)
-    assert book.pieces(job, 0) == [] and book.last_writer(job) is None
-    for writer, text in ((first, "one "), (first, "two "), (second, "three "), (first, "four")):
-        book.add(client, job, writer, text)
-    assert book.pieces(job, 0) == [(first, b"one two "), (second, b"three "), (first, b"four")]
-    assert book.pieces(job, 5) == [(first, b"wo "), (second, b"three "), (first, b"four")]
-    assert book.pieces(job, 9) == [(second, b"hree "), (first, b"four")]
-    assert book.pieces(job, 18) == [] and book.last_writer(job) == first
+CLIENT, OTHER = Address(b"\x01" * 20), Address(b"\x02" * 20)
+JOB = Hash32(b"\x01" * 32)
+
+
+def numbered(number: int) -> Hash32:
+    return Hash32(number.to_bytes(32, "big"))
+
+
+def add(book: RunLogs, client: Address, job: Hash32, at: int, text: bytes) -> None:
+    book.add(Piece(client, job, LEASE, at, text))
+
+
+def shown(book: RunLogs, job: Hash32) -> list[tuple[int, bytes]]:
+    """Returns (bytes missing, text behind them) of all executions."""
+    found: list[tuple[int, bytes]] = []
+    for text in book.texts(job):
+        at = 0
+        while (step := text.after(at))[1]:
+            found.append(step)
+            at += step[0] + len(step[1])
+    return found
+
+
+def test_each_text_of_a_log_belongs_to_the_execution_that_wrote_it() -> None:
+    book, second = RunLogs(), Hash32(b"\x08" * 32)
+    assert book.texts(JOB) == ()
+    for writer, at, text in ((LEASE, 0, b"one "), (second, 0, b"three "), (LEASE, 4, b"two")):
+        book.add(Piece(CLIENT, JOB, writer, at, text))
+    assert [item.assignment_hash for item in book.texts(JOB)] == [LEASE, second]
+    assert shown(book, JOB) == [(0, b"one two"), (0, b"three ")]
+    for number in range(9):
+        book.add(Piece(CLIENT, JOB, numbered(number), 0, b"again"))
+    assert len(book.texts(JOB)) == run_logs.WRITERS_MAX
+    assert book.bytes_of[CLIENT] == run_logs.WRITERS_MAX * len("again") + run_logs.TEXT_BYTES
 
 
 def test_a_flood_of_log_lines_pushes_out_only_lines_of_the_same_client() -> None:
-    book = run_logs.RunLogs()
-    victim, flooder = Address(b"\x01" * 20), Address(b"\x02" * 20)
-    book.add(victim, Hash32(b"\x01" * 32), LEASE, "mine")
+    book = RunLogs()
+    add(book, CLIENT, JOB, 0, b"mine")
     for number in range(40):
-        for _ in range(40):
-            book.add(flooder, Hash32(number.to_bytes(32, "big")), LEASE, "x" * 65_536)
-    assert (
-        book.read(Hash32(b"\x01" * 32), 0) == b"mine"
-        and book.read(Hash32(b"\x01" * 32), 2) == b"ne"
-    )
-    assert book.bytes_of[flooder] <= run_logs.CLIENT_BYTES_MAX
-    texts = [text for those in book.texts_of.values() for text in those.values()]
-    assert (
-        book.bytes_in_all
-        == sum(book.bytes_of.values())
-        == sum(len(text) + run_logs.TEXT_BYTES for text in texts)
-    )
+        for piece in range(40):
+            add(book, OTHER, numbered(number), piece * 65_536, b"x" * 65_536)
+    assert shown(book, JOB) == [(0, b"mine")]
+    assert book.bytes_of[OTHER] <= run_logs.CLIENT_BYTES_MAX
+    runs = [texts for those in book.texts_of.values() for texts in those.values()]
+    size = sum(sum(map(len, texts)) + run_logs.TEXT_BYTES for texts in runs)
+    assert book.bytes_in_all == sum(book.bytes_of.values()) == size
 
 
-def test_a_log_that_was_cut_says_where_and_how_much_and_keeps_its_last_lines() -> None:
-    book, job = run_logs.RunLogs(), Hash32(b"\x01" * 32)
-    said = (
-        "é" * 500_000
-        + "x" * 200_001
-        + "y" * 100_000
-        + "\nwhat was written is larger than disk allows\n"
-    )
-    for start in range(0, len(said), 30_011):
-        book.add(Address(b"\x01" * 20), job, LEASE, said[start : start + 30_011])
-    whole, head, rest = said.encode(), book.read(job, 0), book.ending(job)
-    mark, _, tail = rest.removeprefix(b"\n[").partition(b" bytes were left out here]\n")
-    assert (
-        whole.startswith(head)
-        and whole.endswith(tail)
-        and tail.endswith(b"larger than disk allows\n")
-    )
-    assert len(head) == run_logs.RUN_BYTES_MAX and len(tail) == run_logs.TAIL_BYTES
-    assert int(mark) == len(whole) - len(head) - len(tail)
-    assert len(book.read(job, 7)) == len(head) - 7, (
-        "where a reader goes on is not moved by the ending"
-    )
+@pytest.mark.parametrize("size", [1, 4_095, 30_011, 65_536])
+def test_a_log_that_was_cut_says_how_much_is_missing_and_keeps_its_end(size: int) -> None:
+    said = ("é" * 700_000 + "y" * 100_001 + "é" * 100_000).encode()
+    said = said[: 200 * size + run_logs.HEAD_BYTES_MAX] + b"\nlarger than disk allows\n"
+    book = RunLogs()
+    start = 0 if size > 1 else run_logs.HEAD_BYTES_MAX - 50  # a byte at a time is slow
+    if start:
+        add(book, CLIENT, JOB, 0, said[:start])
+    for at in range(start, len(said), size):
+        add(book, CLIENT, JOB, at, said[at : at + size])
+        add(book, CLIENT, JOB, max(0, at - 7), said[max(0, at - 7) : at + 3])  # sent again
+    head, tail = said[: run_logs.HEAD_BYTES_MAX], said[run_logs.HEAD_BYTES_MAX :]
+    (none, first), *rest = shown(book, JOB)
+    assert (none, first) == (0, head)
+    if len(tail) <= run_logs.TAIL_BYTES:
+        assert rest == [(0, tail)]
+        return
+    ((missing, last),) = rest
+    assert run_logs.TAIL_BYTES - 3 <= len(last) <= run_logs.TAIL_BYTES
+    last.decode()  # begins with a whole letter
+    assert said.endswith(last) and missing == len(said) - len(head) - len(last)
 
 
-def test_a_log_is_cut_between_letters_and_one_that_is_whole_has_no_mark() -> None:
-    book, job = run_logs.RunLogs(), Hash32(b"\x01" * 32)
-    book.add(Address(b"\x01" * 20), job, LEASE, "x" * (run_logs.RUN_BYTES_MAX - 1))
-    assert book.ending(job) == b""
-    book.add(Address(b"\x01" * 20), job, LEASE, "é")
-    assert book.read(job, 0)[-1:] == b"x" and book.ending(job).decode() == "é", "all of it is here"
-    for _ in range(run_logs.TAIL_BYTES):
-        book.add(Address(b"\x01" * 20), job, LEASE, "é")
-    mark, _, tail = book.ending(job).partition(b"]\n")
-    assert (
-        mark.decode() == f"\n[{run_logs.TAIL_BYTES + 2} bytes were left out here"
-        and tail.decode() == "é" * (run_logs.TAIL_BYTES // 2)
-    )
-
-
-def test_a_text_of_a_few_lines_is_one_object_and_grows_into_a_long_one_unchanged() -> None:
-    book, client, job = run_logs.RunLogs(), Address(b"\x01" * 20), Hash32(b"\x01" * 32)
-    said = ""
-    for number in range(600):
-        line = f"line {number} é\n"
-        book.add(client, job, LEASE, line)
-        said += line
-        assert book.read(job, 0) == said.encode() and book.ending(job) == b""
-        assert isinstance(book.texts_of[client][job], bytes) == (
-            len(said.encode()) <= run_logs.LINES_BYTES_MAX
-        )
-    assert book.bytes_of[client] == len(said.encode()) + run_logs.TEXT_BYTES
+def test_a_gap_in_a_log_is_counted_and_filled_when_the_text_comes_again() -> None:
+    book = RunLogs()
+    add(book, CLIENT, JOB, 0, b"abc")
+    add(book, CLIENT, JOB, 9, b"jkl")
+    assert shown(book, JOB) == [(0, b"abc"), (6, b"jkl")]
+    add(book, CLIENT, JOB, 20, b"uvw")
+    assert shown(book, JOB) == [(0, b"abc"), (17, b"uvw")]
+    add(book, CLIENT, JOB, 0, b"abcdefghijkl")
+    add(book, CLIENT, JOB, 12, b"mnopqrstuvw")
+    assert shown(book, JOB) == [(0, b"abcdefghijklmnopqrstuvw")]
+    add(book, CLIENT, JOB, 1 << 60, b"far")  # a provider may claim any position
+    assert shown(book, JOB)[-1][1] == b"far"
 
 
 def test_all_logs_together_are_bounded() -> None:
-    book = run_logs.RunLogs()
+    book = RunLogs()
     for number in range(200):
-        book.add(
-            Address(number.to_bytes(20, "big")),
-            Hash32(number.to_bytes(32, "big")),
-            LEASE,
-            "x" * (1 << 20) + "too much",
-        )
-    assert book.bytes_in_all <= run_logs.ALL_BYTES_MAX and len(book.bytes_of) == len(
-        book.client_of
-    ) == len(book.texts_of)
+        add(book, Address(number.to_bytes(20, "big")), numbered(number), 0, b"x" * (1 << 20))
+    assert book.bytes_in_all <= run_logs.ALL_BYTES_MAX
+    assert len(book.bytes_of) == len(book.client_of) == len(book.texts_of)
 
 
 def test_the_number_of_runs_with_short_logs_is_bounded() -> None:
-    book, flooder = run_logs.RunLogs(), Address(b"\x02" * 20)
+    book = RunLogs()
     per_client = run_logs.CLIENT_BYTES_MAX // run_logs.TEXT_BYTES
     for number in range(2 * per_client):
-        book.add(flooder, Hash32(number.to_bytes(32, "big")), LEASE, "x" if number % 2 else "")
-    assert (
-        len(book.client_of) == len(book.texts_of[flooder]) <= per_client
-        and book.bytes_of[flooder] <= run_logs.CLIENT_BYTES_MAX
-    )
-    assert book.read(Hash32((2 * per_client - 1).to_bytes(32, "big")), 0) == b"x", (
-        "the newest is there"
-    )
+        add(book, OTHER, numbered(number), 0, b"x" if number % 2 else b"")
+    assert len(book.client_of) == len(book.texts_of[OTHER]) <= per_client
+    assert book.bytes_of[OTHER] <= run_logs.CLIENT_BYTES_MAX
+    assert shown(book, numbered(2 * per_client - 1)) == [(0, b"x")], "the newest is there"
 
 
 def test_uploads_at_once_are_bounded() -> None:

@@ -16,7 +16,7 @@ from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.status.gpu_selftest import Bench, Report, check_image, selftest
 from quorate_protocol.messages.determinism import PROFILES
 from quorate_protocol.messages.gpu_inventory import GpuInventory
-from quorate_protocol.messages.ports import Clock, Executor, GpuProbe, Task
+from quorate_protocol.messages.ports import Clock, Executor, GpuProbe, LogPiece, Task
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.values import replace
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_USAGE
@@ -45,9 +45,9 @@ class _Container(NoopExecutor):
         self.tasks.append(task)
         await super().start(task)
 
-    async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
+    async def logs(self, lease_id: str, follow: bool, at: int = 0) -> AsyncIterator[LogPiece]:
         for uuid in (*self.tasks[-1].gpus, *self.more):
-            yield f"GPU 0: a model (UUID: {uuid})\n".encode()
+            yield LogPiece(at, f"GPU 0: a model (UUID: {uuid})\n".encode())
 
 
 class _Moody(_Container):
