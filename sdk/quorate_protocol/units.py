@@ -67,7 +67,7 @@ KILLED = (EXIT_TIMEOUT, EXIT_MEMORY_KILL)
 class VerifyTier(IntEnum):
     """How surely a wrong result is caught (PROTOCOL §5). The client chooses and pays for it."""
 
-    NONE = 0
+    NONE = 0  # one execution, which nobody checks: the rule is always `unverified`
     LEAN = 1
     STANDARD = 2
     STRICT = 3

@@ -57,6 +57,11 @@ ORDINARY: dict[str, object] = {
     "budget": Amount(1_000_000),
     "max_price_per_hour": Price(200_000),
 }
+UNVERIFIED: dict[str, object] = {
+    "verify_tier": VerifyTier.NONE,
+    "accept_unverified": True,
+    "caseable": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,9 @@ class Client:
         is_noisy = self.plan.stream(f"noisy/{job.client}/{job.number}").random() < share
         if is_noisy and not is_funded and workload.kind_of(spec) == "pure":
             spec = workload.with_noise(spec)
-        changes = {}
+        changes: dict[str, object] = {}
+        if self.plan.stream(f"unverified/{job.client}/{job.number}").random() < 0.08:
+            changes = UNVERIFIED
         if self.plan.party:  # an honest client's ordinary job
             argv = (spec.argv[0], "pure", *spec.argv[2:])
             spec = replace(spec, argv=argv, compare=Compare())

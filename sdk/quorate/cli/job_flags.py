@@ -78,9 +78,13 @@ class JobFlags(Struct, frozen=True):
     ] = None
     env: Annotated[list[str] | None, Option("NAME=value.", "--env -e")] = None
     name: Annotated[str, Option("Name of the run.")] = NAME_DEFAULT
-    verify: Annotated[str, Option("Verification tier: lean, standard, strict or critical.")] = (
-        "standard"
-    )
+    verify: Annotated[
+        str,
+        Option(
+            "Verification tier: lean, standard, strict or critical; or unverified, one result that "
+            "nobody checks."
+        ),
+    ] = "standard"
     compare: Annotated[
         str, Option("How results are compared: exact, numeric or text, within --tolerance.")
     ] = "exact"

@@ -43,8 +43,10 @@ def lines_of(summary: Json) -> list[str]:
     names = ("chain_id", "stakes", "beacon_key", "coordinator", "client", "job", "spec")
     silent, skipped = summary["silent"], summary["skipped"]
     assert isinstance(silent, list) and isinstance(skipped, list)
-    is_seen = summary["witnessed"]
+    is_seen, is_checked = summary["witnessed"], summary["rule"] != "unverified"
     text = "yes" if is_seen else "no: the coordinator and the primary could choose the beacon round"
+    if not is_checked:
+        text = "no: nobody was drawn to check the result"
     lines = [f"{'witnessed':12} {text}"]
     lines += [
         f"{'skipped':12} {provider}"
@@ -55,7 +57,7 @@ def lines_of(summary: Json) -> list[str]:
         told = f"beacon round {summary['missing_round']}, by the coordinator's word"
         lines.append(f"{'missing':12} {told}")
     lines += [f"{name.replace('_', ' '):12} {summary[name]}" for name in names]
-    rule = f"{summary['rule']}" + ("" if is_seen else ", unwitnessed")
+    rule = f"{summary['rule']}" + ("" if is_seen or not is_checked else ", unwitnessed")
     lines.append(f"{'outcome':12} {summary['outcome']} (rule {rule})")
     executions = summary["executions"]
     assert isinstance(executions, list)

@@ -289,6 +289,8 @@ def _priced(view: PlanView, accepts_unwitnessed: bool, executions_max: int) -> s
             f"has no witness); the budget covers {covered}"
         )
     what = f"you pay {usual} execution{'' if usual == 1 else 's'}"
+    if view.rule is Label.UNVERIFIED:
+        return f"{what}, and nobody checks its result"
     if usual == covered:
         return what
     return f"{what}; if results differ, up to {executions_max} within your budget"
@@ -364,10 +366,13 @@ def result_json(result: Result) -> dict[str, Any]:
 
 
 def result_lines(result: Result) -> list[str]:
+    checked = f"{len(result.providers)} providers agree"
+    if result.rule is Label.UNVERIFIED:
+        checked = "one provider ran it, and nobody checked the result"
     return [
         (
-            f"accepted ({rule_name(result.rule)}): {len(result.providers)} providers agree; the "
-            f"program {describe_exit(result.exit_status)}"
+            f"accepted ({rule_name(result.rule)}): {checked}; the program "
+            f"{describe_exit(result.exit_status)}"
         ),
         f"output   {result.output}",
         f"receipt  {result.receipt}",

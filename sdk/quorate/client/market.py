@@ -428,7 +428,7 @@ class Market:
 
     async def _plan(self, job: Job, packed: PackedJob) -> Plan:
         view = await self._client_session.api.plan(
-            PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host())
+            PlanRequest(packed.spec, job.price(), job.tier(), job.may_be_unverified, job.host())
         )
         if view.fee_bps != self.info.fee_bps:
             await self._read_identity()  # the fee may have changed since

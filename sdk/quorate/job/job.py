@@ -94,7 +94,7 @@ ATTESTATION_LEVELS = {"": Small(0), "L0": Small(0), "L1": Small(1)}
 TIERS = {
     tier.name.lower(): tier
     for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)
-}
+} | {"unverified": VerifyTier.NONE}
 COMPARED = {item.name.lower(): item for item in COMPARATORS}
 _SHM = 64 * MIB
 ANY_IMAGE = document_cid(b"")  # stands for an image and inputs that are not read yet
@@ -151,6 +151,9 @@ class Job:
 
     public: anybody may read the run, its logs, receipt, spec and output once it is final. Without
     it they are private to this account, its executors and its jurors.
+
+    verify: lean, standard, strict or critical; or unverified: one owner's result, which nobody
+    checks, in any market.
 
     entrypoint: words before `command`. None: the image's own, as docker does; () is none.
 
@@ -226,15 +229,15 @@ class Job:
             )
         if not 1 <= self.max_executions <= EXECUTIONS_MAX:
             raise UsageError(f"max_executions: {self.max_executions} must be 1 to {EXECUTIONS_MAX}")
-        if self.max_executions < EXECUTIONS_VERIFIED and not self.accept_unverified:
+        if self.max_executions < EXECUTIONS_VERIFIED and not self.may_be_unverified:
             raise UsageError(
                 f"max_executions: {self.max_executions} must be at least {EXECUTIONS_VERIFIED}, "
                 "because a third execution decides when two differ; or accept_unverified"
             )
-        if self.escrow and self.accept_unverified:
+        if self.escrow and self.may_be_unverified:
             raise UsageError(
                 "escrow: an order with an escrow of its own is paid when two owners agree; leave "
-                "accept_unverified out"
+                "accept_unverified and verify: unverified out"
             )
         self._check_local_code()
         check_sweep(self.sweep, self.seeds, self.env)
@@ -340,6 +343,16 @@ class Job:
                 f"{', '.join(TIERS)}"
             )
         return TIERS[self.verify]
+
+    @property
+    def is_unverified(self) -> bool:
+        """Returns whether one owner runs it, and nobody checks the result."""
+        return self.tier() is VerifyTier.NONE
+
+    @property
+    def may_be_unverified(self) -> bool:
+        """Returns whether its order accepts a result that nobody checks."""
+        return self.accept_unverified or self.is_unverified
 
     def host(self) -> Hash32:
         """Returns the id of the pool, or zero for any."""

@@ -111,7 +111,7 @@ class VerifyModel(BaseModel):
     """The keys of `verify:`."""
 
     model_config = _STRICT
-    tier: Literal["lean", "standard", "strict", "critical"] = "standard"
+    tier: Literal["lean", "standard", "strict", "critical", "unverified"] = "standard"
     compare: Text = "exact"
     include: list[Text] = Field(default_factory=list)
     tolerance: Quantity = 0
@@ -186,6 +186,8 @@ def parse_job(data: bytes, folder: Path) -> Job:
         raise UsageError(
             "job file: it must be a mapping with at least image, command and max_price"
         )
+    if isinstance(tree.get("verify"), str):
+        tree = tree | {"verify": {"tier": tree["verify"]}}
     try:
         model = JobFileModel.model_validate(tree)
     except ValidationError as error:

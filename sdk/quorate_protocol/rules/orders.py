@@ -13,6 +13,7 @@ from quorate_protocol.units import (
     ZERO_HASH,
     Address,
     Comparator,
+    Label,
     PriceTier,
     UnixSeconds,
     VerifyTier,
@@ -66,9 +67,14 @@ def validate(
     check_price_tier(order.price_tier)
     if not now < order.expiry <= now + 30 * 86_400:
         raise Refused(Code.EXPIRED, "order: expiry must be in the future, at most 30 days ahead")
-    if order.verify_tier in (VerifyTier.TEE, VerifyTier.NONE):
+    if order.verify_tier is VerifyTier.TEE:
         raise Refused(
-            Code.UNSUPPORTED, "order: verifyTier must be lean, standard, strict or critical"
+            Code.UNSUPPORTED, "order: verifyTier must be none, lean, standard, strict or critical"
+        )
+    if order.verify_tier is VerifyTier.NONE and not order.accept_unverified:
+        raise Refused(
+            Code.MALFORMED,
+            "order: verifyTier none is not verified; set acceptUnverified, or choose another tier",
         )
     if (
         order.comparator is not spec.compare.comparator
@@ -80,9 +86,11 @@ def validate(
             "order: comparator must be the spec's, and sealed jobs are not offered yet",
         )
     is_exact = order.comparator is Comparator.EXACT
-    if order.caseable and (spec.sealed or spec.network or not is_exact):
+    is_judged = is_exact and order.verify_tier is not VerifyTier.NONE
+    if order.caseable and (spec.sealed or spec.network or not is_judged):
         raise Refused(
-            Code.MALFORMED, "order: a caseable job has no seal, no network and the comparator exact"
+            Code.MALFORMED,
+            "order: a caseable job has no seal, no network, the comparator exact and a verifyTier",
         )
     if not 1 <= order.max_executions <= EXECUTIONS_MAX:
         raise Refused(Code.BAD_AMOUNT, f"order: maxExecutions must be 1 to {EXECUTIONS_MAX}")
@@ -96,6 +104,13 @@ def validate(
             Code.BAD_AMOUNT,
             "order: maxPricePerHour must be 1 to 2^64 - 1, and budget 1 to 2^100 - 1",
         )
+
+
+def allows(order: Order, rule: Label) -> bool:
+    """Whether a coordinator may verify the order by this rule."""
+    if rule is Label.UNVERIFIED:
+        return order.accept_unverified
+    return rule is not Label.NONE and order.verify_tier is not VerifyTier.NONE
 
 
 def check_price_tier(tier: PriceTier) -> None:

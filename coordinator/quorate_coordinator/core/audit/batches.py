@@ -130,8 +130,10 @@ def _send(context: StepContext, job: Job, batch: Batch, members: list[Lease]) ->
 
 
 def was_cut_short(job: Job) -> bool:
-    """Its batch is then closed without a draw."""
-    return job.batches[0].commit_set.message.beacon_round == 0
+    """Its batch is then closed without a draw. One that nobody verifies has none either, and a Stop
+    that comes after its Commit changes nothing.
+    """
+    return job.stop is not None and job.batches[0].commit_set.message.beacon_round == 0
 
 
 def members_of(context: StepContext, batch: Batch) -> list[Lease]:

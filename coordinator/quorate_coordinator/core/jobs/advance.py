@@ -19,7 +19,7 @@ from quorate_coordinator.core.model.entities import (
     Running,
 )
 from quorate_coordinator.core.model.step_context import StepContext
-from quorate_protocol.units import Round
+from quorate_protocol.units import Label, Round
 
 ROUNDS_UNTIL_AGAIN = 5
 
@@ -49,9 +49,9 @@ def _advance_primary(context: StepContext, job: Job, phase: Running) -> Job:
     members = batches.committed_members(context, phase)
     if members is None:
         return job
-    if job.stop is not None:
+    if job.stop is not None or job.ack.message.rule is Label.UNVERIFIED:
         # Nobody can repeat an execution that was cut short, so there is no draw. The result is
-        # opened alone, and the elapsed time is paid.
+        # opened alone, and the elapsed time is paid. Nor is one drawn where nobody verifies.
         return batches.close(context, job, phase, members)
     commit = batches.commit_of(members[0]).message
     commit_hash = context.digest(commit)

@@ -10,6 +10,7 @@ from quorate_coordinator.core.model.entities import (
     Ended,
     Job,
     Matching,
+    Revealing,
     Running,
 )
 from quorate_coordinator.core.model.events import StopReceived, WitnessReceived
@@ -20,7 +21,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import Witness
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
-from quorate_protocol.units import ZERO_HASH, Hash32, Milliseconds, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Hash32, Label, Milliseconds, UnixSeconds
 
 
 def on_witness(context: StepContext, event: WitnessReceived) -> None:
@@ -74,7 +75,8 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
     if isinstance(job.phase, Matching):
         end_unpaid(context, job, "stopped by its client before it ran")
         return
-    if isinstance(job.phase, Decided | Ended):
+    has_its_result = isinstance(job.phase, Revealing) and job.ack.message.rule is Label.UNVERIFIED
+    if has_its_result or isinstance(job.phase, Decided | Ended):
         return
     if job.is_escrowed:
         raise Refused(

@@ -29,6 +29,7 @@ from quorate_protocol.units import (
     Hash32,
     Label,
     Sequence,
+    VerifyTier,
     usd,
 )
 from quorate_protocol.values import replace
@@ -291,6 +292,8 @@ def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> 
         if pool is None:
             why = nearest_offer.no_offer(context, spec, price_max, wanted.pool)
             return Choice(wanted.pool, Label.NONE, Refused(Code.NO_OFFER, why))
+    if wanted.verify_tier is VerifyTier.NONE:  # nobody audits it, so few owners are enough
+        return Choice(pool, Label.UNVERIFIED, None, (pool,))
     pools = offers.auditing_pools(context, pool, wanted.pool, spec, price_max)
     if is_thin and not (len(pools) > 1 and offers.is_of_many(context, *pools)):
         refusal = Refused(Code.TOO_FEW_OWNERS, nearest_offer.thin_class(context, pool))

@@ -105,18 +105,22 @@ def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
 
 
 def _undrawn(receipt: Receipt, number: int) -> Check:
-    """Checks the batch of a job that its client stopped. An execution that was cut short cannot be
-    repeated, so no auditor is drawn.
+    """Checks the batch of a job that its client stopped, or that nobody verifies. An execution that
+    was cut short cannot be repeated, so no auditor is drawn.
     """
-    message = receipt.batches[number].message
+    message, verdict = receipt.batches[number].message, receipt.verdict.message
     alone = (
-        receipt.verdict.message.outcome is Outcome.LAPSED
+        (verdict.outcome is Outcome.LAPSED or verdict.label is Label.UNVERIFIED)
         and not message.slots
         and not message.audit_ppm
         and len(message.ordered) == len(receipt.batches) == 1
         and not receipt.skips
     )
-    return Check(f"draw[{number}]", alone, "a job stopped by its client has one execution, no draw")
+    return Check(
+        f"draw[{number}]",
+        alone,
+        "only a stopped or unverified job has no draw, and it has one execution",
+    )
 
 
 def _draw_of(receipt: Receipt, message: CommitSet, randomness: bytes) -> _Draw:

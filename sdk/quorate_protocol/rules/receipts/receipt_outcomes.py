@@ -10,7 +10,7 @@ from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.rules import agreement as agreements
-from quorate_protocol.rules import confirmation, settlement
+from quorate_protocol.rules import confirmation, orders, settlement
 from quorate_protocol.rules import verdict as verdicts
 from quorate_protocol.rules.receipts.receipt_bill import agreement_of, ran_of, result_of
 from quorate_protocol.rules.receipts.receipt_draws import is_audit_wanted
@@ -30,10 +30,7 @@ def checks(receipt: Receipt) -> Iterator[Check]:
     executions = _executions(receipt, len(receipt.batches))
     yield Check("verdict:label", verdict.label is rule, "label is the Ack's rule")
     yield Check(
-        "verdict:rule",
-        rule is not Label.NONE
-        and (rule is not Label.UNVERIFIED or receipt.order.message.accept_unverified),
-        "the order asks for this rule",
+        "verdict:rule", orders.allows(receipt.order.message, rule), "the order asks for this rule"
     )
     yield Check(
         "verdict:batches",
