@@ -96,6 +96,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "the same owner is drawn twice": ("5.17",),
     "the smaller group wins": ("I3",),
     "tries need not be shown": ("3.38",),
+    "three results end no job": ("I4", "5.164"),
     "two different results are paid for": ("I4", "5.36"),
     "two owners are enough for a quorum": ("5.42",),
     "vouchers above the session's limit": ("2.4",),

@@ -33,6 +33,7 @@ RANDOM = "the program gave two providers two results each, so nobody is faulted"
 NOBODY_LEFT = "one result, and no further provider can confirm it"
 CAUSES = {
     verdicts.Limit.CLIENT: "too few executions agree within maxExecutions and the budget",
+    verdicts.Limit.PROGRAM: "the program gave three providers three results, no two of which agree",
     verdicts.Limit.MARKET: "too few executions agree, and no further provider can be asked",
 }
 

@@ -201,13 +201,15 @@ def _is_enough(receipt: Receipt, executions: tuple[Execution, ...]) -> bool:
 
 
 def _was_decided_before(receipt: Receipt) -> bool:
-    """Whether the batches before a draw were enough. Then no further batch was due, and a
-    coordinator that draws one looks for another result.
+    """Whether the batches before a draw were enough, or showed that the program differs. Then no
+    further batch was due, and a coordinator that draws one looks for another result.
     """
     for count in range(1, len(receipt.batches)):
         executions = _executions(receipt, count)
         decision = _decide(receipt, executions, is_exhausted=False)
         is_draw = not is_repeat(receipt.batches[count].message)
+        if is_draw and decision == verdicts.Unresolved(verdicts.Limit.PROGRAM):
+            return True
         if is_draw and isinstance(decision, Accepted):
             result = executions[decision.group[0]].result
             if not _unconfirmed(receipt, _ran(receipt, count), result):
