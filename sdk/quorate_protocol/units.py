@@ -73,6 +73,8 @@ class VerifyTier(IntEnum):
     STRICT = 3
     CRITICAL = 4
     TEE = 5
+    QUORUM_2 = 6  # two equal results, by the rule quorum-2 in a market of any size
+    QUORUM_2_FAST = 7  # the same, and both executions of the first batch are drawn and run at once
 
 
 class Comparator(IntEnum):

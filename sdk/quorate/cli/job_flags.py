@@ -81,10 +81,13 @@ class JobFlags(Struct, frozen=True):
     verify: Annotated[
         str,
         Option(
-            "Verification tier: lean, standard, strict or critical; or unverified, one result that "
-            "nobody checks."
+            "Verification tier: lean, standard, strict or critical; quorum-2, two equal results; "
+            "or unverified, one result that nobody checks."
         ),
     ] = "standard"
+    speed: Annotated[
+        str, Option("fast, with --verify quorum-2: start both executions at once.")
+    ] = ""
     compare: Annotated[
         str, Option("How results are compared: exact, numeric or text, within --tolerance.")
     ] = "exact"
@@ -159,6 +162,7 @@ def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job
         max_price=max_price,
         budget=flags.budget,
         verify=flags.verify,
+        speed=flags.speed,
         compare=flags.compare,
         include=tuple(flags.include or ()),
         tolerance=flags.tolerance,

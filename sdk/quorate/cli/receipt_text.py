@@ -3,7 +3,7 @@
 from quorate_protocol.codec.cids import RAW, cid_text
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.rules.receipts.receipt_bill import bill_of, paid_by_client, ran_of, result_of
-from quorate_protocol.rules.receipts.receipt_draws import is_round_missing
+from quorate_protocol.rules.receipts.receipt_draws import is_fast, is_round_missing
 from quorate_protocol.rules.settlement import Bill
 from quorate_protocol.units import Address, Amount, Hash32, usd
 
@@ -26,6 +26,7 @@ def summary_of(body: Receipt) -> Json:
         "rule": _name(verdict.label.name),
         "outcome": _name(verdict.outcome.name),
         "witnessed": body.witness is not None,
+        "fast": is_fast(body),
         "executions": _executions(body, bill),
         "skipped": [_hex(skip.assignment.message.provider) for skip in body.skips],
         "silent": [
@@ -45,6 +46,8 @@ def lines_of(summary: Json) -> list[str]:
     assert isinstance(silent, list) and isinstance(skipped, list)
     is_seen, is_checked = summary["witnessed"], summary["rule"] != "unverified"
     text = "yes" if is_seen else "no: the coordinator and the primary could choose the beacon round"
+    if is_seen and summary["fast"]:
+        text = "yes: the client knew the Ack before the round that drew all executions"
     if not is_checked:
         text = "no: nobody was drawn to check the result"
     lines = [f"{'witnessed':12} {text}"]
@@ -76,6 +79,7 @@ def _executions(body: Receipt, bill: Bill) -> list[Json]:
     by_client = paid_by_client(body)
     by_fund = {credit.assignment_hash: credit.amount for credit in bill.by_fund}
     found: list[Json] = []
+    first = "auditor" if is_fast(body) else "primary"
     for number, (item, ran) in enumerate(zip(body.executions, ran_of(body), strict=True)):
         named = ran.assignment_hash
         standing = _standing(body, named, ran.result)
@@ -86,7 +90,7 @@ def _executions(body: Receipt, bill: Bill) -> list[Json]:
         found.append(
             {
                 "provider": _hex(item.assignment.message.provider),
-                "role": "repeat" if ran.repeats else "auditor" if number else "primary",
+                "role": "repeat" if ran.repeats else "auditor" if number else first,
                 "standing": standing,
                 "result": _hex(result) if result is not None else None,
                 "paid_micro_usd": paid,

@@ -111,7 +111,7 @@ class VerifyModel(BaseModel):
     """The keys of `verify:`."""
 
     model_config = _STRICT
-    tier: Literal["lean", "standard", "strict", "critical", "unverified"] = "standard"
+    tier: Literal["lean", "standard", "strict", "critical", "quorum-2", "unverified"] = "standard"
     compare: Text = "exact"
     include: list[Text] = Field(default_factory=list)
     tolerance: Quantity = 0
@@ -144,6 +144,7 @@ class JobFileModel(BaseModel):
     max_price: Quantity
     budget: Quantity | None = None
     verify: VerifyModel = VerifyModel()
+    speed: Literal["", "fast"] = ""
     source: Text = ""
     ipfs_gateway: Text = IPFS_GATEWAY
     gateways: list[Text] = Field(default_factory=list)
@@ -264,6 +265,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         max_price=model.max_price,
         budget=model.budget,
         verify=model.verify.tier,
+        speed=model.speed,
         compare=model.verify.compare,
         include=tuple(model.verify.include),
         tolerance=model.verify.tolerance,

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from quorate_protocol.codec.eip712 import Domain
-from quorate_protocol.limits import EXECUTIONS_MAX, Limits
+from quorate_protocol.limits import EXECUTIONS_MAX, TIERS, Limits
 from quorate_protocol.messages import job_spec, order_terms
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.order_terms import OrderTerms
@@ -69,7 +69,8 @@ def validate(
         raise Refused(Code.EXPIRED, "order: expiry must be in the future, at most 30 days ahead")
     if order.verify_tier is VerifyTier.TEE:
         raise Refused(
-            Code.UNSUPPORTED, "order: verifyTier must be none, lean, standard, strict or critical"
+            Code.UNSUPPORTED,
+            "order: verifyTier must be none, lean, standard, strict, critical or quorum-2",
         )
     if order.verify_tier is VerifyTier.NONE and not order.accept_unverified:
         raise Refused(
@@ -108,9 +109,25 @@ def validate(
 
 def allows(order: Order, rule: Label) -> bool:
     """Whether a coordinator may verify the order by this rule."""
-    if rule is Label.UNVERIFIED:
-        return order.accept_unverified
-    return rule is not Label.NONE and order.verify_tier is not VerifyTier.NONE
+    match rule:
+        case Label.UNVERIFIED:
+            return order.accept_unverified
+        case Label.ADAPTIVE:
+            return order.verify_tier in TIERS
+        case Label.QUORUM_2:
+            return order.verify_tier is not VerifyTier.NONE
+        case Label.NONE:
+            return False
+
+
+def is_fast(order: Order, rule: Label) -> bool:
+    """Whether the beacon draws both executions of the job's first batch, before either starts."""
+    return order.verify_tier is VerifyTier.QUORUM_2_FAST and rule is Label.QUORUM_2
+
+
+def first_draw(order: Order, rule: Label) -> int:
+    """How many executions the draw of the first batch wants, if the beacon wants an audit."""
+    return 2 if is_fast(order, rule) else 1
 
 
 def check_price_tier(tier: PriceTier) -> None:

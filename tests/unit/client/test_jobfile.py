@@ -84,6 +84,13 @@ def test_a_result_that_nobody_checks_is_a_choice(text: str, tmp_path: Path) -> N
     assert order.budget == once, "one execution at the highest price, with the fee"
 
 
+def test_two_executions_may_start_at_once(tmp_path: Path) -> None:
+    job = parse_job((MINIMAL + "verify: quorum-2\nspeed: fast\n").encode(), tmp_path)
+    assert job.tier() is VerifyTier.QUORUM_2_FAST
+    assert "needs verify: quorum-2" in mistake(MINIMAL + "speed: fast\n")
+    assert "speed" in mistake(MINIMAL + "verify: quorum-2\nspeed: quick\n")
+
+
 def test_the_same_file_gives_the_same_spec() -> None:
     text = MINIMAL + "env: {B: 1, A: 2}\n"
     assert spec_of(text).cid() == spec_of(MINIMAL + "env: [A=2, B=1]\n").cid()

@@ -39,6 +39,8 @@ SESSION_STEP = Amount(100 * USD)
 NONCE_AHEAD_MS = 30 * 86_400_000
 PREMIUM_BPS: dict[VerifyTier, Bps] = {
     VerifyTier.NONE: Bps(0),
+    VerifyTier.QUORUM_2: Bps(0),
+    VerifyTier.QUORUM_2_FAST: Bps(0),
     VerifyTier.LEAN: Bps(500),
     VerifyTier.STANDARD: Bps(1_000),
     VerifyTier.STRICT: Bps(2_000),

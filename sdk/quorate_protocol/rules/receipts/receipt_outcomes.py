@@ -260,16 +260,14 @@ def _repeated(receipt: Receipt) -> Iterator[Check]:
 
 def _lapsed(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[Check]:
     verdict = receipt.verdict.message
-    is_alone = (
-        len(executions) == 1
-        and verdict.group == (executions[0].assignment_hash,)
-        and executions[0].result is not None
-        and receipt.batches[0].message.beacon_round == 0
-    )
+    revealed = tuple(item.assignment_hash for item in executions if item.result is not None)
     yield Check(
         "verdict:lapsed",
-        is_alone and not verdict.faulted,
-        "a stopped job has one revealed execution without a draw, and nobody is faulted",
+        bool(revealed)
+        and verdict.group == revealed
+        and receipt.batches[0].message.beacon_round == 0
+        and not verdict.faulted,
+        "a stopped job has revealed executions without a draw, and nobody is faulted",
     )
 
 
