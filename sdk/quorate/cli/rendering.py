@@ -331,10 +331,17 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
         ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed, most)}"],
         ["fee", f"{view.fee_bps / 100:g} %; you sign no higher fee"],
         ["expected cost", plan.estimate.text() if plan.estimate else "unknown: no offer fits"],
+        ["expected time", _time_of(plan)],
         ["worst case", worst],
         ["you pay ahead", plan.lead.text(plan.reserved)],
         ["final", final],
     ]
+
+
+def _time_of(plan: Plan) -> str:
+    if plan.estimate is None:
+        return "unknown: no offer fits"
+    return plan.estimate.time_text(plan.view.rule, plan.is_fast, plan.period)
 
 
 def _hosts(view: PlanView) -> str:

@@ -33,6 +33,7 @@ from quorate.programs.job_preparation import JobPreparation
 from quorate.programs.result_differences import distance_checks, fetch_executions
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
+from quorate.trust.receipt_verification import body_of
 from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.receipt import Check, Receipt
@@ -44,6 +45,7 @@ from quorate_protocol.messages.views import (
     PlanView,
     RunView,
 )
+from quorate_protocol.rules import orders
 from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Nonce, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process.crash_points import crash_point
@@ -84,6 +86,11 @@ class Plan:
     job: Job | None = None
     draft: OrderDraft | None = None
     estimate: Estimate | None = None
+    period: int = 0  # seconds between beacon rounds
+
+    @property
+    def is_fast(self) -> bool:
+        return self.draft is not None and orders.is_fast(self.draft.order, self.view.rule)
 
 
 class Market:
@@ -453,9 +460,25 @@ class Market:
             job=job,
             draft=draft,
             estimate=estimate(
-                view, job.name, packed.spec, draft.order.audit_premium_bps, self.entries()
+                view,
+                job.name,
+                packed.spec,
+                draft.order.audit_premium_bps,
+                self.entries(),
+                orders.is_fast(draft.order, view.rule),
+                self._took,
             ),
+            period=self.info.beacon.period,
         )
+
+    def _took(self, job_id: Hash32) -> int | None:
+        """The seconds of one execution of a run whose receipt this profile has."""
+        path = self._client_session.profile.receipts / f"{job_id.hex()}.json"
+        body = body_of(path.read_bytes()) if path.is_file() else None
+        if body is None:
+            return None
+        ran = [it.commit_receipt.message.time - it.accept.message.time for it in body.executions]
+        return -(-sum(ran) // len(ran))
 
     def _draft(self, job: Job, packed: PackedJob) -> OrderDraft:
         client, coordinator = self._client_session.client, self._client_session.identity.coordinator
