@@ -67,12 +67,14 @@ KILLED = (EXIT_TIMEOUT, EXIT_MEMORY_KILL)
 class VerifyTier(IntEnum):
     """How surely a wrong result is caught (PROTOCOL §5). The client chooses and pays for it."""
 
-    NONE = 0
+    NONE = 0  # one execution, which nobody checks: the rule is always `unverified`
     LEAN = 1
     STANDARD = 2
     STRICT = 3
     CRITICAL = 4
     TEE = 5
+    QUORUM_2 = 6  # two equal results, by the rule quorum-2 in a market of any size
+    QUORUM_2_FAST = 7  # the same, and both executions of the first batch are drawn and run at once
 
 
 class Comparator(IntEnum):

@@ -229,7 +229,7 @@ def test_an_image_with_two_results_is_not_verified_for_its_client() -> None:
     decided(market)
     with pytest.raises(Refused, match="gave one provider two results") as caught:
         market.order(0, 2)
-    assert caught.value.code is Code.UNSUPPORTED and "acceptUnverified" in str(caught.value)
+    assert caught.value.code is Code.UNSUPPORTED and "verify: unverified" in str(caught.value)
     single = market.order(0, 3, accept_unverified=True)
     market.until_decided(single)
     assert market.job(single).ack.message.rule is Label.UNVERIFIED

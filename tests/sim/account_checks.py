@@ -108,6 +108,7 @@ class AccountChecks:
         """
         verdict, drawn = body.verdict.message, repeat_checks.drawn_of(body)
         repeat_checks.check_members(body)
+        repeat_checks.check_differing(body)
         owners = [item.assignment.message.provider for item in drawn]
         assert len(set(owners)) == len(owners), "I9: one owner executed a job twice"
         if verdict.label is Label.QUORUM_2:

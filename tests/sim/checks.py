@@ -22,11 +22,11 @@ from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.beacon_rounds import round_time
 from quorate_protocol.messages.classes import Pool, job_class
-from quorate_protocol.messages.signed import CommitSet
+from quorate_protocol.messages.signed import CommitSet, Witness
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.reputation import fold
 from quorate_protocol.step import Effect, StepOutcome
-from quorate_protocol.units import Comparator, Hash32, JobKind
+from quorate_protocol.units import ZERO_HASH, Comparator, Hash32, JobKind
 from sim.account_checks import AccountChecks
 from sim.audit_rate import rate_of
 from sim.conduct_checks import ConductChecks
@@ -61,6 +61,7 @@ class Checks:
         self._rates: dict[tuple[Hash32, int], int] = {}
         # job -> the earliest time at which the coordinator can have taken its last reveal
         self._last_reveal: dict[Hash32, int] = {}
+        self._countersigned: dict[Hash32, int] = {}  # fast jobs whose Ack has a Witness
         self._newest_round_time = 0  # of the rounds that the coordinator has seen
 
     def watch(self, coordinator: CoordinatorDaemon, providers: "dict[str, Provider]") -> None:
@@ -133,6 +134,8 @@ class Checks:
             self.conduct.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
             self.slots.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
             self.orders.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
+        if isinstance(event, ev.WitnessReceived) and not isinstance(outcome.reply, Refused):
+            self._witnessed(core, event.witness.message)
         if isinstance(event, ev.CommitReceived):
             self.commits.setdefault(digest(DOMAIN, event.commit.message), self._known_moment())
         if isinstance(event, ev.RevealReceived):
@@ -170,6 +173,17 @@ class Checks:
         if not isinstance(event, ev.HeartbeatReceived | ev.OfferReceived):
             self.conduct.compare_records(core)
             self.accounts.compare_accounts(core)
+
+    def _witnessed(self, core: CoordinatorCore, message: Witness) -> None:
+        """5.165: a fast job's Witness came before its round, which is 2 periods after its Ack."""
+        if message.commit_hash != ZERO_HASH:
+            return
+        found = (core.state.jobs[it] for it in core.state.live)
+        job = next(it for it in found if it.ack.digest(DOMAIN) == message.ack_hash)
+        appears = round_time(BEACON, message.beacon_round)
+        ahead = appears - job.ack.message.ack_time
+        assert BEACON.period < ahead <= 2 * BEACON.period, "I9: another round than the Ack's"
+        self._countersigned.setdefault(job.id, self._known_moment())
 
     def _effect(self, core: CoordinatorCore, effect: CoordinatorEffect) -> None:
         match effect:
@@ -229,11 +243,15 @@ class Checks:
         assert appeared <= self.coordinator.schedule.now, (
             "I9: an auditor was announced before its round appeared"
         )
-        bound = (
-            self._last_reveal.get(job.id)
-            if job.batches
-            else self._commit_time(core, job.phase.places[0].assignment_hash)
-        )
+        bound = self._last_reveal.get(job.id)
+        if not job.batches:
+            first = job.phase.places[0]
+            bound = (
+                self._commit_time(core, first.assignment_hash)
+                if first.attempt < 0
+                else self._countersigned.get(job.id)
+            )
+            assert bound is not None or first.attempt < 0, "I9: a draw without the client's Witness"
         assert bound is None or appeared > bound, (
             f"I9: round {beacon.round} was known when the results were bound"
         )

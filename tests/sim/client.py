@@ -9,14 +9,15 @@ from functools import partial
 from random import Random
 
 from quorate_protocol.codec.eip712 import digest
+from quorate_protocol.messages.beacon_rounds import round_time
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import Compare, JobSpec
 from quorate_protocol.messages.order_terms import OrderTerms
-from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
+from quorate_protocol.messages.signed import Ack, Order, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import credit, orders, settlement
-from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.orders import Submission, is_fast
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,
@@ -29,6 +30,7 @@ from quorate_protocol.units import (
     Nonce,
     Price,
     PriceTier,
+    Round,
     Seconds,
     Sequence,
     Small,
@@ -43,7 +45,7 @@ from sim.chain import OWN, Chain
 from sim.clock import Clock, clock_of
 from sim.escrow import Tab
 from sim.network import Answer, Network
-from sim.parties import DOMAIN, key
+from sim.parties import BEACON, DOMAIN, key
 from sim.plan import JobPlan, Leaving, Market, Plan
 from sim.schedule import Schedule
 
@@ -56,6 +58,11 @@ ORDINARY: dict[str, object] = {
     "max_executions": Small(5),
     "budget": Amount(1_000_000),
     "max_price_per_hour": Price(200_000),
+}
+UNVERIFIED: dict[str, object] = {
+    "verify_tier": VerifyTier.NONE,
+    "accept_unverified": True,
+    "caseable": False,
 }
 
 
@@ -159,7 +166,15 @@ class Client:
         is_noisy = self.plan.stream(f"noisy/{job.client}/{job.number}").random() < share
         if is_noisy and not is_funded and workload.kind_of(spec) == "pure":
             spec = workload.with_noise(spec)
-        changes = {}
+        changes: dict[str, object] = {}
+        if self.plan.stream(f"unverified/{job.client}/{job.number}").random() < 0.08:
+            changes = UNVERIFIED
+        elif not is_funded:
+            chance = self.plan.stream(f"fast/{job.client}/{job.number}").random()
+            if chance < 0.25:
+                fast = chance < 0.2
+                tier = VerifyTier.QUORUM_2_FAST if fast else VerifyTier.QUORUM_2
+                changes = {"verify_tier": tier}
         if self.plan.party:  # an honest client's ordinary job
             argv = (spec.argv[0], "pure", *spec.argv[2:])
             spec = replace(spec, argv=argv, compare=Compare())
@@ -316,6 +331,7 @@ class Client:
             elif answer is not None and job_id not in self.acked:
                 self.acked[job_id] = submission.spec
                 self.ack_hashes[job_id] = answer.digest(DOMAIN)  # type: ignore[attr-defined]
+                self._witness_ack(submission.order.message, answer.message)  # type: ignore[attr-defined]
                 if stop_after is not None:
                     self.schedule.after(stop_after, lambda: self.stop(job_id))
                 reads = self.plan.stream(f"reads/{job_id.hex()}")
@@ -329,6 +345,15 @@ class Client:
             answered,
             SEND_SECONDS,
         )
+
+    def _witness_ack(self, order: Order, ack: Ack) -> None:
+        """Countersigns the Ack of a fast order, while its round is unknown by this clock."""
+        due = (ack.ack_time - BEACON.genesis_time) // BEACON.period + 3
+        is_unknown = self.clock.now < round_time(BEACON, Round(due))
+        is_awake = self.is_calm or self.plan.stream(f"acks/{ack.job_id.hex()}").random() < 0.9
+        if is_fast(order, ack.rule) and is_unknown and is_awake:
+            seen = Witness(ZERO_HASH, self.ack_hashes[ack.job_id], Round(due), self.clock.now)
+            self._sign_off(seal(DOMAIN, seen, self.session_key.sign), lambda: None)
 
     def read_logs(self, job_id: Hash32) -> None:
         def ignore(_: Answer) -> None:

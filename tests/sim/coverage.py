@@ -28,10 +28,10 @@ LEASE = {
     "Closed": "Revealed Silent",
 }
 JOB = {
-    "new": "Matching",
+    "new": "Matching AwaitingRound",
     "Matching": "Running Ended",
     "Running": "AwaitingRound Matching Revealing Ended Final",
-    "AwaitingRound": "Running Final",
+    "AwaitingRound": "Running Final Ended",
     "Revealing": "AwaitingRound Matching Running Decided Final Ended",
     "Decided": "AwaitingRound",
 }
@@ -69,7 +69,6 @@ RARE = frozenset(
         "duty:Voted>Served",
         "duty:Voting>Served",
         "job:Decided>Final",
-        "job:AwaitingRound>Ended",
         "job:AwaitingRound>Revealing",
     }
 )
@@ -163,6 +162,7 @@ ALL_FACTS = frozenset(
         "held, gone",
         "held, kept",
         "ended at the client's limit",
+        "fast jobs decided",
         "ended by the budget",
         "the market ran out",
         "nobody could verify",

@@ -37,7 +37,7 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
-from sim import forgery_terms
+from sim import forgery_fast, forgery_terms
 from sim.parties import DOMAIN, key
 from support.receipts import verdict_again
 
@@ -59,6 +59,9 @@ def forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Rece
 
 def _forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
     yield from _of_moments(body)
+    if forgery_fast.is_fast(body.order.message.verify_tier, body.ack.message.rule):
+        yield from forgery_fast.forgeries(body, eligible)
+        return
     if (
         body.verdict.message.outcome is not Outcome.ACCEPTED
         or len(body.batches) != 1

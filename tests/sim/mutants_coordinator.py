@@ -6,7 +6,7 @@ import os
 from quorate_coordinator.core import views
 from quorate_coordinator.core.audit import batches, faults, verdicts
 from quorate_coordinator.core.audit import draw as draw_module
-from quorate_coordinator.core.jobs import advance, client_signatures, orders, places
+from quorate_coordinator.core.jobs import advance, client_signatures, deadlines, orders, places
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.model import beacon_time, nonces
 from quorate_coordinator.core.model.accusations import Fault
@@ -98,6 +98,19 @@ def _known_rounds_draw(patch: Patch) -> None:
     patch.setattr(
         beacon_time, "first_usable_round", lambda context, *_: beacon_time.newest_round(context)
     )
+
+
+def _fast_jobs_are_drawn_by_the_round_of_the_ack(patch: Patch) -> None:
+    patch.setattr(beacon_time, "round_of_fast", beacon_time.newest_round)
+
+
+def _fast_jobs_are_drawn_a_round_early(patch: Patch) -> None:
+    following = beacon_time.round_of_fast
+    patch.setattr(beacon_time, "round_of_fast", lambda context: Round(following(context) - 1))
+
+
+def _fast_jobs_need_no_witness(patch: Patch) -> None:
+    patch.setattr(deadlines, "_why_nobody_is_drawn", lambda context, job: "")
 
 
 def _any_named_round_draws(patch: Patch) -> None:
@@ -314,6 +327,13 @@ def _tiny_and_intruded(plan: Plan) -> Plan | None:
 
 
 MUTANTS = (
+    Mutant(
+        "a fast job is drawn by the round of its Ack",
+        "I9",
+        _fast_jobs_are_drawn_by_the_round_of_the_ack,
+    ),
+    Mutant("a fast job is drawn a round early", "I9", _fast_jobs_are_drawn_a_round_early),
+    Mutant("a fast job needs no witness", "I9", _fast_jobs_need_no_witness),
     Mutant("signatures of providers are not compared", "I5", _anybody_may_sign, INTRUDED),
     Mutant("a nonce may be used again", "I4", _nonces_may_be_used_again, INTRUDED),
     Mutant("orders without money are taken", "I4", _orders_without_money, INTRUDED),

@@ -4,7 +4,7 @@ import dataclasses
 
 from quorate_coordinator.core.audit import faults, repeats, unverifiable, verdicts
 from quorate_coordinator.core.model.market_index import MarketIndex
-from quorate_protocol.rules import audit_draw, confirmation
+from quorate_protocol.rules import audit_draw, confirmation, verdict
 from quorate_protocol.units import UnixSeconds
 from sim.mutants import Mutant, Patch, only
 from sim.plan import CALM, Behaviour, Market, Plan
@@ -55,6 +55,10 @@ def _images_with_two_results_are_verified(patch: Patch) -> None:
     patch.setattr(unverifiable, "until", lambda context, submission: UnixSeconds(0))
 
 
+def _three_results_end_no_job(patch: Patch) -> None:
+    patch.setattr(verdict, "_has_differed", lambda rule, agreement, results: False)
+
+
 def _faults_of_anybody_count(patch: Patch) -> None:
     patch.setattr(faults, "counted", lambda context, job, faulted: list(faulted))
 
@@ -68,6 +72,12 @@ def _withdrawals_are_ignored(patch: Patch) -> None:
 
 
 MUTANTS = (
+    Mutant(
+        "three results end no job",
+        "I4",
+        _three_results_end_no_job,
+        only(lambda plan: plan.market is Market.SMALL),
+    ),
     Mutant("a fault over anybody's job counts", "5.119", _faults_of_anybody_count, LIARS),
     Mutant("silence ends no draw", "I9", _silence_ends_no_draw, _two_that_hear),
     Mutant("who withdrew is left out without a word", "I9", _withdrawals_are_ignored),

@@ -48,7 +48,7 @@ def _stopped_jobs_go_on_waiting(patch: Patch) -> None:
 
 
 def _stops_free_no_money(patch: Patch) -> None:
-    patch.setattr(client_signatures, "_free_money", lambda context, job, moved, phase: job)
+    patch.setattr(client_signatures, "_costs", lambda context, job, lease: job.reserved)
 
 
 def _fetching_lasts_for_ever(patch: Patch) -> None:

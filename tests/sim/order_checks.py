@@ -5,15 +5,18 @@ The formulas are its own. They look at the messages that the coordinator took an
 
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.core.model.entities import Ended, Job
+from quorate_coordinator.core.model.entities import AwaitingRound, Ended, Job
 from quorate_coordinator.core.model.lease import Accepted, Lapsed, Lease
 from quorate_protocol.limits import Limits
+from quorate_protocol.messages.beacon_rounds import round_time
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Accept, Summary
 from quorate_protocol.rules.reputation import fold
 from quorate_protocol.units import Address, Hash32, Label, Outcome, UnixSeconds, WorkStage
 from sim.coordinator import FEE_BPS
 from sim.coverage import Coverage
+from sim.forgery_fast import is_fast
+from sim.parties import BEACON
 from sim.workload import paid_seconds
 
 ASSIGNMENTS_MAX = 64
@@ -101,6 +104,8 @@ class OrderChecks:
 
     def judged(self, core: CoordinatorCore, body: Receipt) -> None:
         """I4: nobody repeats an execution that its client cut short."""
+        is_drawn = is_fast(body.order.message.verify_tier, body.ack.message.rule)
+        self._coverage.facts["fast jobs decided"] += is_drawn
         first = body.executions[0].assignment.digest(core.rules.domain)
         is_lapsed = body.verdict.message.outcome is Outcome.LAPSED
         assert first not in self._stopped or is_lapsed, "4.43: what a client stopped was compared"
@@ -108,6 +113,8 @@ class OrderChecks:
     def _ordered(self, core: CoordinatorCore, job: Job, at: int) -> None:
         """I3: an order covers what verification may need, at a price that two owners meet."""
         order, spec = job.submission.order.message, job.submission.spec
+        if is_fast(order.verify_tier, job.ack.message.rule):
+            self._check_round(job)
         longest = 1000 * paid_seconds(spec) * order.max_price_per_hour // 3_600_000
         is_verified = job.ack.message.rule is not Label.UNVERIFIED
         if job.is_escrowed:
@@ -128,6 +135,15 @@ class OrderChecks:
         )
         if is_verified:
             self._check_owners(core, job, at)
+
+    def _check_round(self, job: Job) -> None:
+        """5.165: nobody can know the round of a fast job at its Ack, and its client has a period to
+        countersign.
+        """
+        assert isinstance(job.phase, AwaitingRound), "5.165: a fast job is matched"
+        ahead = round_time(BEACON, job.phase.round) - job.ack.message.ack_time
+        assert BEACON.period < ahead <= 2 * BEACON.period, f"I9: a round {ahead} s after the Ack"
+        self._coverage.facts["fast orders"] += 1
 
     def _check_owners(self, core: CoordinatorCore, job: Job, at: int) -> None:
         order = job.submission.order.message

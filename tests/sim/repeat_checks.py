@@ -76,6 +76,27 @@ def check_members(body: Receipt) -> None:
     assert not left & set(verdict.group), "I5: who contradicted itself is in the group"
 
 
+def check_differing(body: Receipt) -> None:
+    """I4: under quorum-2 nobody is drawn after three results of which each two differ."""
+    sets = [batch.message for batch in body.batches]
+    last = max((at for at, one in enumerate(sets) if at and one.beacon_round), default=0)
+    count = sum(len(one.ordered) for one in sets[:last])
+    before = body.executions[:count]
+    void = {
+        _owner(item)
+        for place, item in enumerate(before)
+        if any(
+            _owner(item) == _owner(other)
+            and None not in (_result(item), _result(other))
+            and _result(item) != _result(other)
+            for other in before[:place]
+        )
+    }
+    found = {_result(item) for item in before if _owner(item) not in void} - {None}
+    is_quorum = body.ack.message.rule is Label.QUORUM_2
+    assert not is_quorum or len(found) < 3, "I4: a further owner runs a job with three results"
+
+
 class Images:
     """The images that gave one provider two results, and their clients (PROTOCOL 5.116)."""
 

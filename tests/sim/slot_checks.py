@@ -12,8 +12,10 @@ from quorate_coordinator.core.model.entities import Running
 from quorate_coordinator.core.model.lease import Assigned, Lease
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.signed import Heartbeat, Summary
-from quorate_protocol.units import Address, ExecutionEnd, Hash32, Outcome, Role
+from quorate_protocol.units import Address, ExecutionEnd, Hash32, Outcome, Role, VerifyTier
 from sim.coverage import Coverage
+
+FAST = VerifyTier.QUORUM_2_FAST
 
 
 @dataclass(slots=True)
@@ -75,7 +77,9 @@ class SlotChecks:
                 self._windows[item.provider] = before + 1
 
     def _is_asked_to_decline(self, core: CoordinatorCore, lease: Lease, at: int) -> bool:
-        """5.103: a drawn provider that was busy too long, or is too dear, gets an Assignment."""
+        """5.103: a drawn provider that was busy too long, or is too dear, gets an Assignment.
+        5.166: a fast job waits for nobody.
+        """
         job, offer = core.state.jobs[lease.job_id], core.state.providers[lease.provider].offer
         assert offer is not None
         message = lease.assignment.message
@@ -85,7 +89,9 @@ class SlotChecks:
         waited = any(
             place.slot.owner == lease.provider and place.since + patience < at for place in places
         )
-        return lease.is_drawn and (waited or not prices or message.price_per_hour < prices[0])
+        is_first = job.submission.order.message.verify_tier is FAST and lease.batch == 0
+        is_dear = not prices or message.price_per_hour < prices[0]
+        return lease.is_drawn and (waited or is_first or is_dear)
 
     def assigned(self, core: CoordinatorCore, lease: Lease, at: int) -> None:
         """An Assignment needs a provider that is alive, and a slot that nobody else uses."""

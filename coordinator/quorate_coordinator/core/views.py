@@ -100,11 +100,7 @@ def _execution(
     reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
     role = "unknown"
     if is_published:
-        role = (
-            "primary"
-            if lease.batch == 0 and job.batches[0].members[0] == lease.assignment_hash
-            else "auditor"
-        )
+        role = "auditor" if lease.is_drawn else "primary"
         if lease.assignment_hash in job.repeats:
             role = "repeat"
     pay = next(

@@ -18,7 +18,8 @@ REMEDIES = {
         "if it is a new order, set this machine's clock: timedatectl set-ntp true"
     ),
     Code.TOO_FEW_OWNERS.value: (
-        "`quorate pools` shows the owners; name a class as pool (--pool), or set accept_unverified"
+        "`quorate pools` shows the owners; name a class as pool (--pool), or add "
+        "--verify unverified"
     ),
     Code.NO_OFFER.value: "`quorate offers` shows the live offers",
 }

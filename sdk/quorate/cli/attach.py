@@ -23,6 +23,7 @@ from quorate.cli.terminal_text import one_line, plain
 from quorate.client.background_settlement import is_over
 from quorate.client.base.transfer import Progress, no_progress
 from quorate.client.market import Plan
+from quorate.client.money.estimate import seconds_to_result
 from quorate.client.money.moments import moment
 from quorate.client.run import Run
 from quorate.job.job import Job
@@ -139,6 +140,7 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
                 "cheapestMicroUsd": view.cheapest,
                 "worstChargeMicroUsd": plan.worst_charge,
                 "expectedChargeMicroUsd": None if plan.estimate is None else plan.estimate.expected,
+                "expectedSeconds": _expected_seconds(plan),
                 "expectedFromRuns": None if plan.estimate is None else plan.estimate.runs,
                 "budgetMicroUsd": plan.budget,
                 "reservedMicroUsd": plan.reserved,
@@ -164,6 +166,14 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
             "the run may end without a result. Raise max_price or ask for less (see `quorate "
             "offers`)"
         )
+
+
+def _expected_seconds(plan: Plan) -> int | None:
+    found = plan.estimate
+    if found is None:
+        return None
+    took = found.run_seconds or found.seconds
+    return seconds_to_result(plan.view.rule, plan.is_fast, took, plan.period)
 
 
 def show_owners(job: Job, plan: Plan) -> None:

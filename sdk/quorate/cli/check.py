@@ -26,6 +26,7 @@ from quorate.job.packing import pack
 from quorate.job.sweep import element_job, elements
 from quorate.programs.job_preparation import JobPreparation
 from quorate.programs.local_check import LocalCheck, LocalRun, check_locally
+from quorate.programs.result_differences import UNVERIFIED
 from quorate_content.comparators.report import (
     DIFFERENT,
     PPB_ONE,
@@ -250,6 +251,7 @@ def _show_advice(advice: Advice) -> None:
         typer.echo(f"compare: {advice.compare}")
     else:
         typer.echo(f"compare: no comparator fits: {plain(advice.reason)}")
+        note(UNVERIFIED)
 
 
 def _document(

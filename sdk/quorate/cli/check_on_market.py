@@ -94,6 +94,7 @@ async def check_on_market(ordering: Ordering, job: Job, folder: Path, is_json: b
         compare="numeric",
         tolerance=TOLERANCE_MOST,
         verify=ALWAYS_AUDITED,
+        speed="",
         accept_unverified=False,
         escrow=False,
     )

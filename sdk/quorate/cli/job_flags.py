@@ -93,9 +93,16 @@ class JobFlags(Struct, frozen=True):
     ] = ""
     env: Annotated[list[str] | None, Option("NAME=value.", "--env -e")] = None
     name: Annotated[str, Option("Name of the run.")] = NAME_DEFAULT
-    verify: Annotated[str, Option("Verification tier: lean, standard, strict or critical.")] = (
-        "standard"
-    )
+    verify: Annotated[
+        str,
+        Option(
+            "Verification tier: lean, standard, strict or critical; quorum-2, two equal results; "
+            "or unverified, one result that nobody checks."
+        ),
+    ] = "standard"
+    speed: Annotated[
+        str, Option("fast, with --verify quorum-2: start both executions at once.")
+    ] = ""
     compare: Annotated[
         str, Option("How results are compared: exact, numeric or text, within --tolerance.")
     ] = "exact"
@@ -173,6 +180,7 @@ def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job
         max_price=max_price,
         budget=flags.budget,
         verify=flags.verify,
+        speed=flags.speed,
         compare=flags.compare,
         include=tuple(flags.include or ()),
         tolerance=flags.tolerance,

@@ -3,7 +3,7 @@
 from quorate_protocol.codec.cids import RAW, cid_text
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.rules.receipts.receipt_bill import bill_of, paid_by_client, ran_of, result_of
-from quorate_protocol.rules.receipts.receipt_draws import is_round_missing
+from quorate_protocol.rules.receipts.receipt_draws import is_fast, is_round_missing
 from quorate_protocol.rules.settlement import Bill
 from quorate_protocol.units import Address, Amount, Hash32, usd
 
@@ -26,6 +26,7 @@ def summary_of(body: Receipt) -> Json:
         "rule": _name(verdict.label.name),
         "outcome": _name(verdict.outcome.name),
         "witnessed": body.witness is not None,
+        "fast": is_fast(body),
         "executions": _executions(body, bill),
         "skipped": [_hex(skip.assignment.message.provider) for skip in body.skips],
         "silent": [
@@ -43,8 +44,12 @@ def lines_of(summary: Json) -> list[str]:
     names = ("chain_id", "stakes", "beacon_key", "coordinator", "client", "job", "spec")
     silent, skipped = summary["silent"], summary["skipped"]
     assert isinstance(silent, list) and isinstance(skipped, list)
-    is_seen = summary["witnessed"]
+    is_seen, is_checked = summary["witnessed"], summary["rule"] != "unverified"
     text = "yes" if is_seen else "no: the coordinator and the primary could choose the beacon round"
+    if is_seen and summary["fast"]:
+        text = "yes: the client knew the Ack before the round that drew all executions"
+    if not is_checked:
+        text = "no: nobody was drawn to check the result"
     lines = [f"{'witnessed':12} {text}"]
     lines += [
         f"{'skipped':12} {provider}"
@@ -55,7 +60,7 @@ def lines_of(summary: Json) -> list[str]:
         told = f"beacon round {summary['missing_round']}, by the coordinator's word"
         lines.append(f"{'missing':12} {told}")
     lines += [f"{name.replace('_', ' '):12} {summary[name]}" for name in names]
-    rule = f"{summary['rule']}" + ("" if is_seen else ", unwitnessed")
+    rule = f"{summary['rule']}" + ("" if is_seen or not is_checked else ", unwitnessed")
     lines.append(f"{'outcome':12} {summary['outcome']} (rule {rule})")
     executions = summary["executions"]
     assert isinstance(executions, list)
@@ -74,6 +79,7 @@ def _executions(body: Receipt, bill: Bill) -> list[Json]:
     by_client = paid_by_client(body)
     by_fund = {credit.assignment_hash: credit.amount for credit in bill.by_fund}
     found: list[Json] = []
+    first = "auditor" if is_fast(body) else "primary"
     for number, (item, ran) in enumerate(zip(body.executions, ran_of(body), strict=True)):
         named = ran.assignment_hash
         standing = _standing(body, named, ran.result)
@@ -84,7 +90,7 @@ def _executions(body: Receipt, bill: Bill) -> list[Json]:
         found.append(
             {
                 "provider": _hex(item.assignment.message.provider),
-                "role": "repeat" if ran.repeats else "auditor" if number else "primary",
+                "role": "repeat" if ran.repeats else "auditor" if number else first,
                 "standing": standing,
                 "result": _hex(result) if result is not None else None,
                 "paid_micro_usd": paid,

@@ -301,6 +301,8 @@ def _priced(view: PlanView, accepts_unwitnessed: bool, executions_max: int) -> s
             f"has no witness); the budget covers {covered}"
         )
     what = f"you pay {usual} execution{'' if usual == 1 else 's'}"
+    if view.rule is Label.UNVERIFIED:
+        return f"{what}, and nobody checks its result"
     if usual == covered:
         return what
     return f"{what}; if results differ, up to {executions_max} within your budget"
@@ -345,6 +347,7 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
         ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed, most)}"],
         ["fee", f"{view.fee_bps / 100:g} %; you sign no higher fee"],
         ["expected cost", plan.estimate.text() if plan.estimate else "unknown: no offer fits"],
+        ["expected time", _time_of(plan)],
         ["worst case", worst],
         ["you pay ahead", plan.lead.text(plan.reserved)],
         ["final", final],
@@ -377,6 +380,12 @@ def _fetch(view: PlanView, spec: JobSpec, job: Job | None) -> str:
     return f"{text}; {most}, {format_amount(pay)} an execution at your max_price"
 
 
+def _time_of(plan: Plan) -> str:
+    if plan.estimate is None:
+        return "unknown: no offer fits"
+    return plan.estimate.time_text(plan.view.rule, plan.is_fast, plan.period)
+
+
 def _hosts(view: PlanView) -> str:
     """Equal bits are expected within one of them; other bits in another are nobody's fault."""
     shown = ", ".join(f"{item.host} ({item.owners})" for item in view.hosts[:8])
@@ -406,10 +415,13 @@ def result_json(result: Result) -> dict[str, Any]:
 
 
 def result_lines(result: Result) -> list[str]:
+    checked = f"{len(result.providers)} providers agree"
+    if result.rule is Label.UNVERIFIED:
+        checked = "one provider ran it, and nobody checked the result"
     return [
         (
-            f"accepted ({rule_name(result.rule)}): {len(result.providers)} providers agree; the "
-            f"program {describe_exit(result.exit_status)}"
+            f"accepted ({rule_name(result.rule)}): {checked}; the program "
+            f"{describe_exit(result.exit_status)}"
         ),
         f"output   {result.output}",
         f"receipt  {result.receipt}",

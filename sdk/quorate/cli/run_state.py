@@ -7,7 +7,7 @@ from typing import Any
 from quorate.job.quantities import format_amount, format_duration
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import RunView
-from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Outcome
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Label, Outcome
 
 RUN_COLUMNS = ["RUN", "NAME", "STATE", "EXIT", "AGE", "COST"]
 UNDECIDED = {
@@ -28,6 +28,7 @@ CAUSES = {
     "stopped": "you stopped it",
     "results differ": "no group of owners large enough had the same output",
     "too few to verify": "too few owners could repeat it",
+    "unverified": "one owner ran it, and nobody checked the result",
     "not finished": "its provider gave no result in time",
     "out of memory": "it used more memory than it asked for; ask for more with --memory",
     "timed out": "it ran longer than max_duration; ask for more with --max-duration",
@@ -59,6 +60,8 @@ def state(view: RunView) -> str:
         return f"killed (signal {status - EXIT_SIGNAL_BASE})"
     if status:
         return f"failed ({status})"
+    if view.rule is Label.UNVERIFIED:
+        return "unverified"
     return "verified" if view.is_final else "done, audit open"
 
 

@@ -34,6 +34,7 @@ from quorate.programs.result_differences import distance_checks, fetch_execution
 from quorate.sources.resolution import Endpoints, SourceResolver
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
+from quorate.trust.receipt_verification import body_of
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.market_history import MarketPeriodView
@@ -49,6 +50,7 @@ from quorate_protocol.messages.views import (
     RunView,
 )
 from quorate_protocol.refusals import MEANINGS, Code
+from quorate_protocol.rules import orders
 from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Label, Nonce, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process.crash_points import crash_point
@@ -90,6 +92,11 @@ class Plan:
     job: Job | None = None
     draft: OrderDraft | None = None
     estimate: Estimate | None = None
+    period: int = 0  # seconds between beacon rounds
+
+    @property
+    def is_fast(self) -> bool:
+        return self.draft is not None and orders.is_fast(self.draft.order, self.view.rule)
 
 
 class Market:
@@ -325,7 +332,7 @@ class Market:
         self, job: Job, packed: PackedJob, draft: OrderDraft, progress: Progress
     ) -> Run:
         self._background_settlement.vouchers.lead.check(draft.reserved)
-        if packed.sources and not job.accept_unverified:
+        if packed.sources and not job.may_be_unverified:
             await self._check_verified(job, packed)
         if job.escrow:
             from quorate.client.money.order_escrow import check_balance
@@ -344,7 +351,7 @@ class Market:
         )
         await self.attach()
         run = Run(session, settlement, job_id, job.name)
-        if packed.sources and not job.accept_unverified:
+        if packed.sources and not job.may_be_unverified:
             await self._stop_unverified(run)
         return run
 
@@ -464,7 +471,7 @@ class Market:
 
     async def _plan(self, job: Job, packed: PackedJob) -> Plan:
         view = await self._client_session.api.plan(
-            PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host())
+            PlanRequest(packed.spec, job.price(), job.tier(), job.may_be_unverified, job.host())
         )
         if view.fee_bps != self.info.fee_bps:
             await self._read_identity()  # the fee may have changed since
@@ -489,9 +496,25 @@ class Market:
             job=job,
             draft=draft,
             estimate=estimate(
-                view, job.name, packed.spec, draft.order.audit_premium_bps, self.entries()
+                view,
+                job.name,
+                packed.spec,
+                draft.order.audit_premium_bps,
+                self.entries(),
+                orders.is_fast(draft.order, view.rule),
+                self._took,
             ),
+            period=self.info.beacon.period,
         )
+
+    def _took(self, job_id: Hash32) -> int | None:
+        """The seconds of one execution of a run whose receipt this profile has."""
+        path = self._client_session.profile.receipts / f"{job_id.hex()}.json"
+        body = body_of(path.read_bytes()) if path.is_file() else None
+        if body is None:
+            return None
+        ran = [it.commit_receipt.message.time - it.accept.message.time for it in body.executions]
+        return -(-sum(ran) // len(ran))
 
     def _draft(self, job: Job, packed: PackedJob) -> OrderDraft:
         client, coordinator = self._client_session.client, self._client_session.identity.coordinator

@@ -1,16 +1,20 @@
 """Signs and sends orders, and finds them again by name or id."""
 
-from quorate.base.errors import RefusedError, UnavailableError, UsageError
+from quorate.base.errors import EvidenceError, RefusedError, UnavailableError, UsageError
 from quorate.client.base.client_ledger import OrderRecord
 from quorate.client.base.session import ClientSession
 from quorate.client.base.signed_requests import OrderDraft, job_id_of
 from quorate.client.money.vouchers import Vouchers
 from quorate.job.job import Job
-from quorate_protocol.messages import envelope
+from quorate.trust.coordinator_identity import CoordinatorIdentity
+from quorate_protocol.limits import BEACON_AHEAD_MAX
+from quorate_protocol.messages import beacon_rounds, envelope
+from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.order_terms import OrderTerms
-from quorate_protocol.rules.orders import Submission, escrow_until
-from quorate_protocol.units import Hash32, Nonce, UnixSeconds
+from quorate_protocol.messages.signed import Ack, Order, Witness
+from quorate_protocol.rules.orders import Submission, escrow_until, is_fast
+from quorate_protocol.units import ZERO_HASH, Hash32, Nonce, UnixSeconds
 from quorate_runtime.process.crash_points import crash_point
 
 SUBMIT_TRIES = 3
@@ -120,7 +124,51 @@ async def send_order(session: ClientSession, job_id: Hash32, submission: Submiss
             raise
         else:
             session.keep_ack(job_id, submission, answer)
+            await _witness_ack(session, submission.order.message, answer.ack)
             return
+
+
+def consider_ack(
+    order: Order, ack: Envelope[Ack], identity: CoordinatorIdentity, now: float
+) -> Witness | str | None:
+    """Returns the Witness to sign for a fast order's Ack, or a sentence that says why not. None: it
+    needs none.
+
+    It says that this Ack existed before the round that draws both executions. Signed later, it
+    would let the coordinator choose an Ack that draws its friends.
+    """
+    message = ack.message
+    if not is_fast(order, message.rule):
+        return None
+    due = identity.timing.round_after_ack(message.ack_time)
+    newest = beacon_rounds.round_at(identity.beacon, int(now))
+    if due <= newest:
+        return "the beacon round that draws its providers has already appeared"
+    if due > newest + BEACON_AHEAD_MAX:
+        return "the beacon round that draws its providers is too far in the future"
+    return Witness(ZERO_HASH, ack.digest(identity.domain), due, UnixSeconds(int(now)))
+
+
+async def _witness_ack(session: ClientSession, order: Order, ack: Envelope[Ack]) -> None:
+    """Countersigns a fast order's Ack at once. Without that the run ends and costs nothing."""
+    run = f"run 0x{ack.message.job_id.hex()[:12]}"
+    answer = consider_ack(order, ack, session.identity, session.clock.now())
+    if answer is None:
+        return
+    if isinstance(answer, str):
+        session.notice(f"{run}: Ack not witnessed, so it ends unpaid: {answer}; order again")
+        return
+    if session.ledger.witnessing(ack.message.job_id, answer.ack_hash) != answer.ack_hash:
+        raise EvidenceError(f"{run}: ack: the coordinator answered with another one before")
+    crash_point("client.before-witness")
+    try:
+        await session.api.witness(
+            seal(session.identity.domain, answer, session.profile.session.sign)
+        )
+    except (RefusedError, UnavailableError) as error:
+        # Not re-raised: the order is taken. It ends unpaid if this witness did not arrive.
+        session.notice(f"{run}: the coordinator did not take the witness: {error}")
+    crash_point("client.after-witness")
 
 
 def whole_job_id(name: str | bytes) -> Hash32 | None:

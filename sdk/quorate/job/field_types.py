@@ -84,6 +84,7 @@ _TYPES: dict[str, tuple[Check, str]] = {
     "pool": _TEXT,
     "resources": (_is_resources, 'a mapping such as {"cpu": 2, "memory": "8GB"}'),
     "verify": _TEXT,
+    "speed": _TEXT,
     "max_executions": (_is_whole, "a whole number"),
     "max_fee_bps": (_is_whole, "a whole number"),
     "accept_unverified": _FLAG,

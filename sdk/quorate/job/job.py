@@ -95,7 +95,9 @@ ATTESTATION_LEVELS = {"": Small(0), "L0": Small(0), "L1": Small(1)}
 TIERS = {
     tier.name.lower(): tier
     for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)
-}
+} | {"quorum-2": VerifyTier.QUORUM_2, "unverified": VerifyTier.NONE}
+FAST = "fast"
+SPEEDS = ("", FAST)
 COMPARED = {item.name.lower(): item for item in COMPARATORS}
 _SHM = 64 * MIB
 ANY_IMAGE = document_cid(b"")  # stands for an image and inputs that are not read yet
@@ -162,6 +164,12 @@ class Job:
     public: anybody may read the run, its logs, receipt, spec and output once it is final. Without
     it they are private to this account, its executors and its jurors.
 
+    verify: lean, standard, strict or critical; or quorum-2: two equal results, in any market; or
+    unverified: one owner's result, which nobody checks, in any market.
+
+    speed: "fast" with verify quorum-2 draws two owners by the beacon and starts both at once, so a
+    verified result takes the time of one run. Drawn owners run it at their own price.
+
     entrypoint: words before `command`. None: the image's own, as docker does; () is none.
 
     sweep, seeds: values of variables; `Market.map` submits every combination with every seed, and
@@ -196,6 +204,7 @@ class Job:
     start_within: str | int | None = None
     budget: Money | None = None
     verify: str = "standard"
+    speed: str = ""
     max_executions: int = EXECUTIONS_MAX
     max_fee_bps: int = FEE_BPS_DEFAULT
     accept_unverified: bool = False
@@ -237,15 +246,15 @@ class Job:
             )
         if not 1 <= self.max_executions <= EXECUTIONS_MAX:
             raise UsageError(f"max_executions: {self.max_executions} must be 1 to {EXECUTIONS_MAX}")
-        if self.max_executions < EXECUTIONS_VERIFIED and not self.accept_unverified:
+        if self.max_executions < EXECUTIONS_VERIFIED and not self.may_be_unverified:
             raise UsageError(
                 f"max_executions: {self.max_executions} must be at least {EXECUTIONS_VERIFIED}, "
                 "because a third execution decides when two differ; or accept_unverified"
             )
-        if self.escrow and self.accept_unverified:
+        if self.escrow and self.may_be_unverified:
             raise UsageError(
                 "escrow: an order with an escrow of its own is paid when two owners agree; leave "
-                "accept_unverified out"
+                "accept_unverified and verify: unverified out"
             )
         self._check_sources()
         self._check_local_code()
@@ -370,7 +379,24 @@ class Job:
                 f"verify: {str(self.verify)[:64]!r} is not offered; choose one of "
                 f"{', '.join(TIERS)}"
             )
-        return TIERS[self.verify]
+        if self.speed not in SPEEDS:
+            raise UsageError(f"speed: {str(self.speed)[:64]!r}; write {FAST}, or leave it out")
+        if self.speed and self.verify != "quorum-2":
+            raise UsageError(
+                f"speed: {FAST} starts two executions at once, so it needs verify: quorum-2, not "
+                f"{self.verify}"
+            )
+        return VerifyTier.QUORUM_2_FAST if self.speed else TIERS[self.verify]
+
+    @property
+    def is_unverified(self) -> bool:
+        """Returns whether one owner runs it, and nobody checks the result."""
+        return self.tier() is VerifyTier.NONE
+
+    @property
+    def may_be_unverified(self) -> bool:
+        """Returns whether its order accepts a result that nobody checks."""
+        return self.accept_unverified or self.is_unverified
 
     def host(self) -> Hash32:
         """Returns the id of the pool, or zero for any."""

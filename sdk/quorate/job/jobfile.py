@@ -116,7 +116,7 @@ class VerifyModel(BaseModel):
     """The keys of `verify:`."""
 
     model_config = _STRICT
-    tier: Literal["lean", "standard", "strict", "critical"] = "standard"
+    tier: Literal["lean", "standard", "strict", "critical", "quorum-2", "unverified"] = "standard"
     compare: Text = "exact"
     include: list[Text] = Field(default_factory=list)
     tolerance: Quantity = 0
@@ -149,6 +149,7 @@ class JobFileModel(BaseModel):
     max_price: Quantity
     budget: Quantity | None = None
     verify: VerifyModel = VerifyModel()
+    speed: Literal["", "fast"] = ""
     source: Text = ""
     ipfs_gateway: Text = IPFS_GATEWAY
     s3_endpoint: Text = ""
@@ -195,6 +196,8 @@ def parse_job(data: bytes, folder: Path) -> Job:
     if isinstance(tree.get("inputs"), list):
         # A source may stand alone, because it needs no mount.
         tree["inputs"] = [{"source": item} if is_source(item) else item for item in tree["inputs"]]
+    if isinstance(tree.get("verify"), str):
+        tree = tree | {"verify": {"tier": tree["verify"]}}
     try:
         model = JobFileModel.model_validate(tree)
     except ValidationError as error:
@@ -271,6 +274,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         max_price=model.max_price,
         budget=model.budget,
         verify=model.verify.tier,
+        speed=model.speed,
         compare=model.verify.compare,
         include=tuple(model.verify.include),
         tolerance=model.verify.tolerance,

@@ -24,6 +24,9 @@ from quorate_protocol.units import Hash32
 USUAL_CAUSES = (
     "Usual causes: the time, unseeded random numbers, process ids, threads, or the order of files"
 )
+UNVERIFIED = (
+    "If results must differ, order with --verify unverified: one owner runs it, nobody checks it"
+)
 ROUNDED_PPB = 2  # another processor may add numbers in another order
 Given = tuple[Hash32, int]
 
@@ -69,7 +72,8 @@ async def describe_differences(
     if differences:
         listed = "; ".join(item.sentence for item in differences)
         said += f"{listed}. Both outputs are in {folder}. "
-    return f"{said}{USUAL_CAUSES}. `quorate check` finds them on this machine. ", differences
+    said += f"{USUAL_CAUSES}. `quorate check` finds them on this machine. {UNVERIFIED}. "
+    return said, differences
 
 
 def _two_results(

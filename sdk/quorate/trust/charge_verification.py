@@ -20,6 +20,7 @@ from quorate_protocol.messages.job_spec import JobSpec, image_digest
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.messages.signed import Ack, Order, Verdict
 from quorate_protocol.refusals import Refused
+from quorate_protocol.rules import orders
 from quorate_protocol.rules.receipts import receipt_checks, receipt_pins
 from quorate_protocol.rules.receipts.receipt_bill import bill_of
 from quorate_protocol.rules.receipts.receipt_draws import VerifyRound
@@ -124,11 +125,12 @@ def _check_pins(known: OwnRecord, found: Receipt) -> None:
 
 def check_ordered(ack: Ack, order: Order) -> None:
     """Raises EvidenceError if an Ack names another rule or pool than the order."""
-    _require(ack.rule is not Label.NONE, "ack: rule none was not ordered")
     _require(order.pool in (ZERO_HASH, ack.pool), "ack: its pool is not the ordered one")
+    said = ack.rule.name.lower().replace("_", "-")
+    tier = order.verify_tier.name.lower().replace("_", "-")
     _require(
-        ack.rule is not Label.UNVERIFIED or order.accept_unverified,
-        "ack: it names rule unverified, which was not ordered (acceptUnverified)",
+        orders.allows(order, ack.rule),
+        f"ack: it names rule {said}, which was not ordered (verifyTier {tier})",
     )
 
 

@@ -60,5 +60,11 @@ class Timing(Struct, frozen=True):
             return named
         return Round(newest + BEACON_AHEAD_MIN)
 
+    def round_after_ack(self, ack_time: int) -> Round:
+        """The round that draws all of batch 0 of a fast job: the first one 2 periods ahead of its
+        Ack. The client has the Ack before it appears.
+        """
+        return self.first_round(Round(0), ack_time)
+
     def appears_at(self, number: int) -> UnixSeconds:
         return UnixSeconds(self.genesis + (number - 1) * self.period)

@@ -97,9 +97,15 @@ def rivals(agreement: Agreement, results: Results, group: Sequence[int]) -> list
     return _cliques(results, apart, agreement.agrees)
 
 
-def different(agreement: Agreement, results: Results) -> int:
-    """Returns the size of the largest set of results of which no two agree."""
-    found = _cliques(results, _with_result(results), lambda *pair: not agreement.agrees(*pair))
+def different(agreement: Agreement, results: Results, for_certain: bool = False) -> int:
+    """Returns the size of the largest set of results of which no two agree, or of which each two
+    differ for certain.
+    """
+
+    def is_apart(one: Hash32 | None, other: Hash32 | None) -> bool:
+        return agreement.differs(one, other) if for_certain else not agreement.agrees(one, other)
+
+    found = _cliques(results, _with_result(results), is_apart)
     return max(map(len, found), default=0)
 
 

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from quorate_protocol.codec.eip712 import Domain
-from quorate_protocol.limits import EXECUTIONS_MAX, Limits
+from quorate_protocol.limits import EXECUTIONS_MAX, TIERS, Limits
 from quorate_protocol.messages import job_spec, order_terms
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.order_terms import OrderTerms
@@ -13,6 +13,7 @@ from quorate_protocol.units import (
     ZERO_HASH,
     Address,
     Comparator,
+    Label,
     PriceTier,
     UnixSeconds,
     VerifyTier,
@@ -67,9 +68,15 @@ def validate(
     check_price_tier(order.price_tier)
     if not now < order.expiry <= now + 30 * 86_400:
         raise Refused(Code.EXPIRED, "order: expiry must be in the future, at most 30 days ahead")
-    if order.verify_tier in (VerifyTier.TEE, VerifyTier.NONE):
+    if order.verify_tier is VerifyTier.TEE:
         raise Refused(
-            Code.UNSUPPORTED, "order: verifyTier must be lean, standard, strict or critical"
+            Code.UNSUPPORTED,
+            "order: verifyTier must be none, lean, standard, strict, critical or quorum-2",
+        )
+    if order.verify_tier is VerifyTier.NONE and not order.accept_unverified:
+        raise Refused(
+            Code.MALFORMED,
+            "order: verifyTier none is not verified; set acceptUnverified, or choose another tier",
         )
     if (
         order.comparator is not spec.compare.comparator
@@ -81,9 +88,11 @@ def validate(
             "order: comparator must be the spec's, and sealed jobs are not offered yet",
         )
     is_exact = order.comparator is Comparator.EXACT
-    if order.caseable and (spec.sealed or spec.network or not is_exact):
+    is_judged = is_exact and order.verify_tier is not VerifyTier.NONE
+    if order.caseable and (spec.sealed or spec.network or not is_judged):
         raise Refused(
-            Code.MALFORMED, "order: a caseable job has no seal, no network and the comparator exact"
+            Code.MALFORMED,
+            "order: a caseable job has no seal, no network, the comparator exact and a verifyTier",
         )
     if not 1 <= order.max_executions <= EXECUTIONS_MAX:
         raise Refused(Code.BAD_AMOUNT, f"order: maxExecutions must be 1 to {EXECUTIONS_MAX}")
@@ -97,6 +106,29 @@ def validate(
             Code.BAD_AMOUNT,
             "order: maxPricePerHour must be 1 to 2^64 - 1, and budget 1 to 2^100 - 1",
         )
+
+
+def allows(order: Order, rule: Label) -> bool:
+    """Whether a coordinator may verify the order by this rule."""
+    match rule:
+        case Label.UNVERIFIED:
+            return order.accept_unverified
+        case Label.ADAPTIVE:
+            return order.verify_tier in TIERS
+        case Label.QUORUM_2:
+            return order.verify_tier is not VerifyTier.NONE
+        case Label.NONE:
+            return False
+
+
+def is_fast(order: Order, rule: Label) -> bool:
+    """Whether the beacon draws both executions of the job's first batch, before either starts."""
+    return order.verify_tier is VerifyTier.QUORUM_2_FAST and rule is Label.QUORUM_2
+
+
+def first_draw(order: Order, rule: Label) -> int:
+    """How many executions the draw of the first batch wants, if the beacon wants an audit."""
+    return 2 if is_fast(order, rule) else 1
 
 
 def check_price_tier(tier: PriceTier) -> None:

@@ -49,7 +49,8 @@ class More(Struct, frozen=True):
 class Limit(Enum):
     """Whose limit ended a job without a decision (PROTOCOL §5 Unresolved)."""
 
-    CLIENT = "client"  # maxExecutions, the budget, or a program with three results
+    CLIENT = "client"  # maxExecutions, or the budget
+    PROGRAM = "program"  # it gave three owners three results; its client pays them too
     MARKET = "market"  # no owner is left to ask, or so many executions as the protocol allows
 
 
@@ -96,16 +97,30 @@ def decide(
             if agreement.is_exact or item.result is None
         )
         return Accepted(agreements.in_order(agreement, results, best), tuple(at_fault))
+    if _has_differed(rule, agreement, results):
+        return Unresolved(Limit.PROGRAM)
     revealed = len(executions) - results.count(None)
     room = min(cap - revealed, affordable)
     if room <= 0:
         return Unresolved(Limit.CLIENT)
     if is_exhausted or len(executions) >= EXECUTIONS_MAX:
         if agreements.different(agreement, results) >= DIFFERENT_RESULTS:
-            return Unresolved(Limit.CLIENT)
+            return Unresolved(Limit.PROGRAM)
         return CannotVerify() if len(groups) == 1 else Unresolved(Limit.MARKET)
     room = min(room, EXECUTIONS_MAX - len(executions))
     return More(_needed(rule, tier, executions, rivals, best, room))
+
+
+def _has_differed(rule: Label, agreement: Agreement, results: Sequence[Hash32 | None]) -> bool:
+    """Whether three results end a job at once, as its program's doing.
+
+    Two liars in one job can cause this, and are paid. Under quorum-2 they gain nothing by it: with
+    one lie between them they would be paid too, and their lie would be the result. Under the
+    adaptive rule two newcomers decide no job, so there further executions name the liars.
+    """
+    if rule is not Label.QUORUM_2:
+        return False
+    return agreements.different(agreement, results, for_certain=True) >= DIFFERENT_RESULTS
 
 
 def risk(executions: Sequence[Execution], group: Sequence[int]) -> Fraction:

@@ -95,5 +95,5 @@ async def test_an_order_whose_funding_never_arrived_is_dropped_after_its_time(
 
 
 def test_only_results_that_are_compared_byte_by_byte_have_an_escrow() -> None:
-    with pytest.raises(UsageError, match="leave accept_unverified out"):
+    with pytest.raises(UsageError, match="leave accept_unverified and"):
         replace(JOB, accept_unverified=True)

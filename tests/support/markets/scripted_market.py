@@ -360,13 +360,14 @@ class Market:
     def witness(
         self, job_id: Hash32, key: KeySigner | None = None, **changes: object
     ) -> Envelope[Witness]:
-        """A client countersigns the first commit of a job. By default the session key of the first
-        client signs.
+        """A client countersigns the first commit of a job, or the Ack of a fast one. By default the
+        session key of the first client signs.
         """
         signer, job = key or self.sessions[0], self.job(job_id)
         assert isinstance(job.phase, AwaitingRound)
         acked, now = job.ack.digest(DOMAIN), UnixSeconds(self.at)
-        message = Witness(job.commits[0], acked, job.phase.round, now)
+        seen = ZERO_HASH if job.is_fast else job.commits[0]
+        message = Witness(seen, acked, job.phase.round, now)
         signed = seal(DOMAIN, replace(message, **changes), signer.sign)  # type: ignore[arg-type]
         self.send(ev.WitnessReceived(signed, signer.address))
         return signed

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.base.errors import UsageError
+from quorate.client.base.signed_requests import draft_order
 from quorate.images import build_python_image
 from quorate.job.jobfile import parse_job
 from quorate.job.packing import pack
 from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.job_spec import Compare
-from quorate_protocol.units import Comparator, Ppm, Small, VerifyTier
+from quorate_protocol.rules import settlement
+from quorate_protocol.units import Address, Bps, Comparator, Label, Ppm, Small, VerifyTier
 
 IMAGE = "python@sha256:" + "0" * 64
 MINIMAL = f"image: {IMAGE}\nmax_price: 0.30\n"
@@ -68,6 +70,25 @@ verify: {{tier: strict, accept_unverified: true, max_executions: 5}}
     assert job.tier() is VerifyTier.STRICT and job.accept_unverified and job.max_executions == 5
     assert job.outputs == tmp_path / "out"
     assert job.host() == Pool("H100 SXM", "", Small(1)).id()
+
+
+@pytest.mark.parametrize("text", ["verify: unverified\n", "verify: {tier: unverified}\n"])
+def test_a_result_that_nobody_checks_is_a_choice(text: str, tmp_path: Path) -> None:
+    job = parse_job((MINIMAL + text).encode(), tmp_path)
+    spec = pack(job, {}).spec
+    account = Address(b"\1" * 20)
+    order = draft_order(job, spec, account, account, Bps(200)).order
+    assert order.verify_tier is VerifyTier.NONE and order.accept_unverified
+    assert (order.max_executions, order.audit_premium_bps, order.caseable) == (1, 0, False)
+    once = settlement.worst_charge(order, Label.UNVERIFIED, Bps(200))
+    assert order.budget == once, "one execution at the highest price, with the fee"
+
+
+def test_two_executions_may_start_at_once(tmp_path: Path) -> None:
+    job = parse_job((MINIMAL + "verify: quorum-2\nspeed: fast\n").encode(), tmp_path)
+    assert job.tier() is VerifyTier.QUORUM_2_FAST
+    assert "needs verify: quorum-2" in mistake(MINIMAL + "speed: fast\n")
+    assert "speed" in mistake(MINIMAL + "verify: quorum-2\nspeed: quick\n")
 
 
 def test_the_same_file_gives_the_same_spec() -> None:

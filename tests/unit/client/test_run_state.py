@@ -28,17 +28,18 @@ def run(
     lease: str = "revealed",
     is_final: bool = True,
     name: str = "tile",
+    rule: Label = Label.QUORUM_2,
 ) -> RunView:
     provider = Address(b"\2" * 20)
     one = ExecutionView(ZERO, provider, "primary", 0, lease, None, status, None, True, None)
     verdict = None
     if outcome is not None:
         message = Verdict(
-            ZERO, Sequence(1), Label.QUORUM_2, outcome, Small(1), (), (), (), ZERO, UnixSeconds(1)
+            ZERO, Sequence(1), rule, outcome, Small(1), (), (), (), ZERO, UnixSeconds(1)
         )
         verdict = Envelope(message, Signature(bytes(65)))
     money = Amount(120), Amount(500)
-    rule, begun = Label.QUORUM_2, UnixSeconds(1_000)
+    begun = UnixSeconds(1_000)
     return RunView(
         ZERO, provider, name, phase, rule, begun, (one,), verdict, *money, None, is_final, None
     )
@@ -55,6 +56,7 @@ def run(
         (run("ended", lease="stopped"), "stopped", None),
         (run("decided", Outcome.ACCEPTED, 0), "verified", 0),
         (run("decided", Outcome.ACCEPTED, 0, is_final=False), "done, audit open", 0),
+        (run("decided", Outcome.ACCEPTED, 0, rule=Label.UNVERIFIED), "unverified", 0),
         (run("decided", Outcome.ACCEPTED, 1), "failed (1)", 1),
         (run("decided", Outcome.ACCEPTED, 256 + 11), "killed (signal 11)", 267),
         (run("decided", Outcome.ACCEPTED, 512), "timed out", 512),

@@ -98,7 +98,9 @@ def test_seven_results_of_which_no_two_agree() -> None:
     known, results = on_a_line(*range(0, 7 * 1500, 1500))
     assert agreement.groups(known, results) == [(i,) for i in range(7)]
     assert agreement.different(known, results) == 7
-    assert decide(*range(0, 7 * 1500, 1500)) == Unresolved(Limit.CLIENT)
+    assert decide(*range(0, 7 * 1500, 1500)) == Unresolved(Limit.PROGRAM)
+    assert isinstance(decide(0, 1500, 3000, 4500), More), "neighbours may be noise of one result"
+    assert decide(0, 1500, 3000, 4500, 6000) == Unresolved(Limit.PROGRAM)
     assert decide(*range(0, 7000, 1000)) == Accepted((0, 1), ()), "each agrees with the next one"
 
 
@@ -125,7 +127,7 @@ def test_a_result_between_is_no_rival_and_one_beyond_is() -> None:
 
 def test_where_nobody_is_left_the_end_follows_from_how_many_agree() -> None:
     assert decide(0, 1500, is_exhausted=True) == Unresolved(Limit.MARKET)
-    assert decide(0, 1500, 3000, is_exhausted=True) == Unresolved(Limit.CLIENT)
+    assert decide(0, 1500, 3000, is_exhausted=True) == Unresolved(Limit.PROGRAM)
     assert decide(0, None, is_exhausted=True) == CannotVerify()
     assert decide(0, 1500, cap=2) == Unresolved(Limit.CLIENT)
 

@@ -85,7 +85,7 @@ ORDERS: list[tuple[dict[str, object], Code]] = [
     ({"expiry": UnixSeconds(MARKET.at)}, Code.EXPIRED),
     ({"expiry": UnixSeconds(MARKET.at + 30 * 86_400 + 1)}, Code.EXPIRED),
     ({"verify_tier": VerifyTier.TEE}, Code.UNSUPPORTED),
-    ({"verify_tier": VerifyTier.NONE}, Code.UNSUPPORTED),
+    ({"verify_tier": VerifyTier.NONE}, Code.MALFORMED),
     ({"comparator": Comparator.NUMERIC}, Code.UNSUPPORTED),
     ({"sealed_key_hash": OTHER}, Code.UNSUPPORTED),
     ({"max_executions": Small(0)}, Code.BAD_AMOUNT),

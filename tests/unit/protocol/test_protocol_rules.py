@@ -74,13 +74,15 @@ def decide(
         ("ABA", Accepted((0, 2), (1,))),
         ("BAA", Accepted((1, 2), (0,))),
         ("A-A", Accepted((0, 2), (1,))),
-        ("ABC", More(1)),
-        ("ABCDB", Accepted((1, 4), (0, 2, 3))),
-        ("ABCDEFG", Unresolved(Limit.CLIENT)),
+        ("AB-", More(1)),
+        ("ABC", Unresolved(Limit.PROGRAM)),
+        ("AB-C", Unresolved(Limit.PROGRAM)),
+        ("AB-B", Accepted((1, 3), (0, 2))),
+        ("ABCDEFG", Unresolved(Limit.PROGRAM)),
         ("A------", CannotVerify()),
         ("-------", Unresolved(Limit.MARKET)),
         ("AB-----", Unresolved(Limit.MARKET)),
-        ("ABC----", Unresolved(Limit.CLIENT)),
+        ("ABC----", Unresolved(Limit.PROGRAM)),
     ],
 )
 def test_two_equal_results_are_accepted(results: str, expected: verdict.Decision) -> None:
@@ -93,13 +95,21 @@ def test_a_job_ends_unresolved_at_its_cap_or_without_further_auditors() -> None:
     assert decide("AB-", cap=3) == More(1), "one that was not revealed does not count"
     assert decide("AB", affordable=0) == Unresolved(Limit.CLIENT)
     assert decide("A", exhausted=True) == CannotVerify() == decide("A-", exhausted=True)
-    assert decide("ABC", exhausted=True) == Unresolved(Limit.CLIENT)
-    assert decide("ABC", cap=3) == Unresolved(Limit.CLIENT)
+    assert decide("AB-", cap=2) == Unresolved(Limit.CLIENT)
     assert decide("AB", exhausted=True) == Unresolved(Limit.MARKET)
     assert decide("A", Label.UNVERIFIED) == Accepted((0,), ())
-    assert decide("ABCDEFGA"[:7], cap=100) == Unresolved(Limit.CLIENT), (
+    assert decide("AB-----", cap=100) == Unresolved(Limit.MARKET), (
         "at most seven whatever the order says"
     )
+
+
+@pytest.mark.rule("5.164")
+def test_three_results_end_a_job_at_once_only_where_two_liars_decide_it_anyway() -> None:
+    assert decide("ABC") == Unresolved(Limit.PROGRAM)
+    assert isinstance(decide("ABC", Label.ADAPTIVE), More)
+    assert decide("ABC", Label.ADAPTIVE, exhausted=True) == Unresolved(Limit.PROGRAM)
+    lies = decide("ABB")  # what the two would do instead
+    assert lies == Accepted((1, 2), (0,))
 
 
 @pytest.mark.rule("5.26", "5.27", "5.32")

@@ -4,7 +4,14 @@ from quorate_coordinator.core.audit.assignment import step_lease
 from quorate_coordinator.core.model import beacon_time, skips
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import Send
-from quorate_coordinator.core.model.entities import Batch, Job, Revealing, Running, SkippedPlace
+from quorate_coordinator.core.model.entities import (
+    Batch,
+    BatchPlace,
+    Job,
+    Revealing,
+    Running,
+    SkippedPlace,
+)
 from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import escrows
@@ -25,7 +32,7 @@ def committed_members(context: StepContext, phase: Running) -> list[Lease] | Non
         return None
     members = [
         context.state.leases[place.assignment_hash]
-        for place in phase.places
+        for place in by_try(phase.places)
         if place.assignment_hash
     ]
     if len(members) < len(phase.places) or not all(
@@ -51,14 +58,14 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
         beacon_round=phase.beacon.round if phase.beacon else Round(0),
         secret=job.secret,
         audit_ppm=phase.audit_ppm,
-        slots=tuple(Small(place.attempt) for place in phase.places if place.attempt >= 0),
+        slots=tuple(Small(place.attempt) for place in by_try(phase.places) if place.attempt >= 0),
         skips_hash=skips.skips_hash(context.state, context.rules.domain, in_order(phase.skipped)),
         witness_hash=ZERO_HASH
         if phase.batch or job.witness is None
         else context.digest(job.witness.message),
         closed_at=max(beacon_time.known_moment(context), *stored_at),
     )
-    slots = tuple(place.slot for place in phase.places)
+    slots = tuple(place.slot for place in by_try(phase.places))
     batch = Batch(
         phase.batch,
         tuple(lease.assignment_hash for lease in members),
@@ -74,6 +81,11 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
         f"batch {phase.batch}: {len(members)} commitments are in, results open now",
     )
     return job
+
+
+def by_try(places: tuple[BatchPlace, ...]) -> list[BatchPlace]:
+    """The draw's order, so that nobody chooses who comes first. A primary has the try -1."""
+    return sorted(places, key=lambda place: place.attempt)
 
 
 def in_order(skipped: tuple[SkippedPlace, ...]) -> tuple[SkippedPlace, ...]:
@@ -130,8 +142,10 @@ def _send(context: StepContext, job: Job, batch: Batch, members: list[Lease]) ->
 
 
 def was_cut_short(job: Job) -> bool:
-    """Its batch is then closed without a draw."""
-    return job.batches[0].commit_set.message.beacon_round == 0
+    """Its batch is then closed without a draw. One that nobody verifies has none either, and a Stop
+    that comes after its Commit changes nothing.
+    """
+    return job.stop is not None and job.batches[0].commit_set.message.beacon_round == 0
 
 
 def members_of(context: StepContext, batch: Batch) -> list[Lease]:

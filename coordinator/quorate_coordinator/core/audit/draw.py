@@ -41,6 +41,8 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     """A job without a witness is always audited, unless its order accepts that."""
     if job.batches:
         return job.batches[0].commit_set.message.audit_ppm
+    if job.ack.message.rule is Label.QUORUM_2:  # of a fast job nobody has committed yet
+        return Ppm(PPM_ONE)
     order = job.order
     # no other provider was assigned since it committed
     primary = context.state.leases[job.leases[-1]]
@@ -92,7 +94,8 @@ def draw(
     context.note(
         job.id,
         "drawn",
-        f"beacon round {beacon.round}: {wanted} further execution{'' if wanted == 1 else 's'}",
+        f"beacon round {beacon.round}: {wanted} "
+        f"{'' if job.is_drawing_first else 'further '}execution{'' if wanted == 1 else 's'}",
     )
     return job
 
@@ -136,8 +139,14 @@ def used_slots(context: StepContext, job: Job) -> list[StakeSlot]:
     return found
 
 
-def is_out_of_patience(context: StepContext, phase: Running, place: BatchPlace) -> bool:
-    """Whether the provider of a place was busy for so long that another one is drawn."""
+def is_out_of_patience(context: StepContext, job: Job, place: BatchPlace) -> bool:
+    """Whether the provider of a place was busy for so long that another one is drawn. A fast job
+    waits for nobody.
+    """
+    phase = job.phase
+    assert isinstance(phase, Running)
+    if job.is_drawing_first:
+        return True
     waits = context.rules.limits.decline_ahead_max * (REPEAT_WAITS if phase.is_repeat else 1)
     return context.at > place.since + waits
 
@@ -164,7 +173,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     others = tuple(item for item in before.places if item.attempt != place.attempt)
     most = job.order.max_price_per_hour
     is_alive = provider.is_alive(context.at)
-    is_over = is_out_of_patience(context, before, place)
+    is_over = is_out_of_patience(context, job, place)
     is_unoffered = slot is None or price_of(slot) > most
     # Nobody has failed to be heard before this coordinator has listened for as long.
     heard_from = context.state.own.restarted_at + context.rules.limits.heartbeat_alive

@@ -137,10 +137,17 @@ def _is_pardoned(context: StepContext, lease: Lease) -> bool:
 
 
 def _is_unoffered(context: StepContext, lease: Lease) -> bool:
-    """A draw looks at stake alone, and the client names the price."""
+    """A draw looks at stake alone, and the client names the price. A fast job's draw does not wait
+    until a busy provider has room.
+    """
     provider, job = context.state.providers[lease.provider], context.state.jobs[lease.job_id]
-    is_outright = isinstance(lease.phase, leases.Declined)
-    return is_outright and not was_promised(provider, job, lease)
+    if not isinstance(lease.phase, leases.Declined):
+        return False
+    said = context.state.declines.get(lease.assignment_hash)
+    is_busy = said is not None and said.decline.message.reason is DeclineReason.BUSY
+    if is_busy and job.is_fast and lease.batch == 0:
+        return True
+    return not was_promised(provider, job, lease)
 
 
 def _end_of(lease: Lease, verdict: Verdict) -> ExecutionEnd | None:

@@ -34,7 +34,7 @@ def refusal(context: StepContext, client: Address, spec: JobSpec) -> Refused | N
     return Refused(
         Code.UNSUPPORTED,
         f"order: this image gave one provider two results; for {hours} h your jobs with it "
-        "need acceptUnverified; or use another image",
+        "need verify: unverified; or use another image",
     )
 
 

@@ -33,6 +33,7 @@ RANDOM = "the program gave two providers two results each, so nobody is faulted"
 NOBODY_LEFT = "one result, and no further provider can confirm it"
 CAUSES = {
     verdicts.Limit.CLIENT: "too few executions agree within maxExecutions and the budget",
+    verdicts.Limit.PROGRAM: "the program gave three providers three results, no two of which agree",
     verdicts.Limit.MARKET: "too few executions agree, and no further provider can be asked",
 }
 
@@ -41,7 +42,8 @@ def pay_elapsed(context: StepContext, job: Job, members: list[Lease]) -> Job:
     """The client pays the elapsed time (I4). Nobody repeats the execution, so there is no fault,
     and no trust is earned.
     """
-    verdict = _sign_verdict(context, job, Outcome.LAPSED, members, [])
+    revealed = [lease for lease in members if isinstance(lease.phase, leases.Revealed)]
+    verdict = _sign_verdict(context, job, Outcome.LAPSED, revealed, [])
     job = context.put(job, phase=Decided(verdict, True, context.at))
     context.note(job.id, "verdict", "lapsed: stopped by its client, elapsed time is paid")
     job = ledger.settle(context, job, verdict.message, members)

@@ -19,7 +19,7 @@ from quorate_coordinator.core.model.entities import (
     Running,
 )
 from quorate_coordinator.core.model.step_context import StepContext
-from quorate_protocol.units import Round
+from quorate_protocol.units import Label, Round
 
 ROUNDS_UNTIL_AGAIN = 5
 
@@ -49,9 +49,9 @@ def _advance_primary(context: StepContext, job: Job, phase: Running) -> Job:
     members = batches.committed_members(context, phase)
     if members is None:
         return job
-    if job.stop is not None:
+    if job.stop is not None or job.ack.message.rule is Label.UNVERIFIED:
         # Nobody can repeat an execution that was cut short, so there is no draw. The result is
-        # opened alone, and the elapsed time is paid.
+        # opened alone, and the elapsed time is paid. Nor is one drawn where nobody verifies.
         return batches.close(context, job, phase, members)
     commit = batches.commit_of(members[0]).message
     commit_hash = context.digest(commit)
@@ -71,6 +71,8 @@ def _advance_drawn(context: StepContext, job: Job) -> Job:
         return job
     if members:
         return batches.close(context, job, phase, members)
+    if not phase.batch:
+        return end_unpaid(context, job, "lapsed: none of the owners that were drawn ran it")
     if phase.is_again:
         job = context.put(
             job,
@@ -97,13 +99,13 @@ def _advance_revealing(context: StepContext, job: Job, phase: Revealing) -> Job:
     members = batches.members_of(context, phase.batch)
     if not all(isinstance(lease.phase, leases.Revealed | leases.Silent) for lease in members):
         return job
-    if len(job.batches) == 1 and len(members) == 1 and isinstance(members[0].phase, leases.Silent):
+    are_silent = all(isinstance(lease.phase, leases.Silent) for lease in members)
+    is_alone = len(job.batches) == 1 and len(members) == 1
+    if job.stop is not None and are_silent and (is_alone or batches.was_cut_short(job)):
+        return end_unpaid(context, job, "stopped by its client, and what it gave was not revealed")
+    if is_alone and are_silent and not job.is_fast:
         # A batch of one that is not revealed lapses unpaid, and another provider runs the job.
         context.note(job.id, "lapsed", f"execution {members[0].index} was not revealed")
-        if job.stop is not None:
-            return end_unpaid(
-                context, job, "stopped by its client, and what it gave was not revealed"
-            )
         return context.put(
             job,
             phase=Matching(context.at),

@@ -1,15 +1,18 @@
 """Applies what a client signs about a running job: witness and stop."""
 
 from quorate_coordinator.core.audit.assignment import end_unpaid, step_lease
+from quorate_coordinator.core.jobs.advance import advance
 from quorate_coordinator.core.model import beacon_time
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import Send
 from quorate_coordinator.core.model.entities import (
     AwaitingRound,
+    BatchPlace,
     Decided,
     Ended,
     Job,
     Matching,
+    Revealing,
     Running,
 )
 from quorate_coordinator.core.model.events import StopReceived, WitnessReceived
@@ -20,13 +23,14 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import Witness
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
-from quorate_protocol.units import ZERO_HASH, Hash32, Milliseconds, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Amount, Label, Milliseconds, UnixSeconds
+from quorate_protocol.values import replace
 
 
 def on_witness(context: StepContext, event: WitnessReceived) -> None:
     """Raises Refused if it comes after the commit's beacon round."""
     message: Witness = event.witness.message
-    job = _job_of_commit(context, message.commit_hash)
+    job = _job_of(context, message)
     order = job.order
     wanted = (
         {order.witness}
@@ -53,10 +57,14 @@ def on_witness(context: StepContext, event: WitnessReceived) -> None:
     context.note(job.id, "witnessed", f"before beacon round {message.beacon_round}")
 
 
-def _job_of_commit(context: StepContext, commit_hash: Hash32) -> Job:
-    job_id = context.state.commits.get(commit_hash)
-    if job_id is None:
-        raise Refused(Code.UNKNOWN, f"witness: no primary's commit 0x{commit_hash.hex()}")
+def _job_of(context: StepContext, witness: Witness) -> Job:
+    """The Witness of a fast job names no Commit, because its Ack alone fixes the draw."""
+    is_fast = witness.commit_hash == ZERO_HASH
+    named = witness.ack_hash if is_fast else witness.commit_hash
+    job_id = context.state.commits.get(named)
+    if job_id is None or context.state.jobs[job_id].is_fast != is_fast:
+        what = "fast job's Ack" if is_fast else "primary's commit"
+        raise Refused(Code.UNKNOWN, f"witness: no {what} 0x{named.hex()}")
     return context.state.jobs[job_id]
 
 
@@ -71,10 +79,12 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
             Code.UNKNOWN,
             f"stop: the key that signed it ordered no job 0x{event.stop.message.job_id.hex()}",
         )
-    if isinstance(job.phase, Matching):
+    is_undrawn = isinstance(job.phase, AwaitingRound) and job.is_drawing_first
+    if is_undrawn or isinstance(job.phase, Matching):
         end_unpaid(context, job, "stopped by its client before it ran")
         return
-    if isinstance(job.phase, Decided | Ended):
+    has_its_result = isinstance(job.phase, Revealing) and job.ack.message.rule is Label.UNVERIFIED
+    if has_its_result or isinstance(job.phase, Decided | Ended):
         return
     if job.is_escrowed:
         raise Refused(
@@ -84,17 +94,28 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
     if job.stop is None:
         job = context.put(job, stop=event.stop)
         context.note(job.id, "stopped", "by its client")
-    if not isinstance(job.phase, Running) or job.phase.batch or job.phase.beacon is not None:
-        return  # it has committed, so its verdict ends it soon
+    is_cut_short = isinstance(job.phase, Running) and (
+        job.is_drawing_first or not (job.phase.batch or job.phase.beacon)
+    )
+    if is_cut_short:  # otherwise it has committed, so its verdict ends it soon
+        _cut_short(context, job, event)
+
+
+def _cut_short(context: StepContext, job: Job, event: StopReceived) -> None:
+    """Those that run the job commit what they have. It is not compared, so what drew a fast job's
+    providers no longer matters.
+    """
+    assert isinstance(job.phase, Running)
+    kept: list[BatchPlace] = []
+    most = 0
     for place in job.phase.places:
         lease = context.state.leases.get(place.assignment_hash or ZERO_HASH)
         if lease is None:
             continue
         moved, _ = step_lease(context, lease, leases.ClientStopped())
-        if isinstance(moved.phase, leases.Accepted):
-            job = _free_money(context, job, moved, moved.phase)
-        elif moved is not lease:
-            job = end_unpaid(context, job, "stopped by its client before it ran")
+        if isinstance(moved.phase, leases.Accepted | leases.Committed):
+            kept.append(replace(place, attempt=-1))
+            most += _costs(context, job, moved)
         frame = frames.StopSent(lease.assignment_hash, event.stop)
         context.emit(
             Send(
@@ -104,12 +125,19 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
                 UnixSeconds(context.at + 600),
             )
         )
+    if not kept:
+        end_unpaid(context, job, "stopped by its client before it ran")
+        return
+    job = ledger.lower_reservation(context, job, Amount(most))
+    undrawn = Running(0, len(kept), tuple(kept), 0, None, ())
+    advance(context, context.put(job, phase=undrawn))
 
 
-def _free_money(context: StepContext, job: Job, lease: Lease, phase: leases.Accepted) -> Job:
+def _costs(context: StepContext, job: Job, lease: Lease) -> Amount:
+    """The most that a stopped execution can still cost, with the fee."""
     assignment, order = lease.assignment.message, job.order
-    longest = Milliseconds(assignment.max_duration * 1000)
-    within = context.rules.limits.accept_within
-    payable = settlement.payable_usage(longest, assignment, phase.commit_by, within)
-    most = settlement.cost_of(order, 1, payable // 1000, job.ack.message.fee_bps)
-    return ledger.lower_reservation(context, job, most)
+    payable = Milliseconds(assignment.max_duration * 1000)
+    if isinstance(lease.phase, leases.Accepted):
+        within = context.rules.limits.accept_within
+        payable = settlement.payable_usage(payable, assignment, lease.phase.commit_by, within)
+    return settlement.cost_of(order, 1, payable // 1000, job.ack.message.fee_bps)

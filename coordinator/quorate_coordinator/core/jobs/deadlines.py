@@ -32,7 +32,24 @@ def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> 
     rates = [draw.audit_ppm(context, job) for job in waiting]
     for job, rate in zip(waiting, rates, strict=True):
         assert isinstance(job.phase, AwaitingRound) and job.phase.round == event.round
+        if job.is_drawing_first and (why := _why_nobody_is_drawn(context, job)):
+            end_unpaid(context, job, why)
+            continue
         advance(context, draw.draw(context, job, job.phase, beacon, rate))
+
+
+def _why_nobody_is_drawn(context: StepContext, job: Job) -> str:
+    """Why a fast job ends at its round; "" if it does not. Without the Witness nobody could tell
+    that its Ack is older than the round.
+    """
+    if job.witness is None:
+        return (
+            "lapsed: its client did not countersign the Ack before the round that draws its "
+            "providers; order again"
+        )
+    if context.at >= job.order.expiry:
+        return "the order expired before its providers were drawn"
+    return ""
 
 
 def on_missing_round(context: StepContext, job: Job) -> None:
@@ -51,6 +68,8 @@ def on_missing_round(context: StepContext, job: Job) -> None:
         advance(
             context, draw.draw(context, job, phase, job.beacons[-1], draw.audit_ppm(context, job))
         )
+    elif job.is_drawing_first:
+        end_unpaid(context, job, "the beacon round that draws its providers did not appear")
     elif phase.batch:
         if late >= limits.max_hold:
             job = context.put(job, empty_draw=EmptyDraw(phase.batch, phase.round, ()))

@@ -6,13 +6,20 @@ from msgspec import Struct
 
 from quorate_coordinator.core.audit import eligible_snapshots, unverifiable
 from quorate_coordinator.core.matching import nearest_offer, offers
-from quorate_coordinator.core.model.entities import Client, Job, Matching, PoolSlots
+from quorate_coordinator.core.model import beacon_time
+from quorate_coordinator.core.model.entities import AwaitingRound, Client, Job, Matching, PoolSlots
 from quorate_coordinator.core.model.events import ContentTaken
 from quorate_coordinator.core.model.nonces import UsedNonces
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.model.tables import LIVE_BYTES
 from quorate_coordinator.core.money import escrows, ledger
-from quorate_protocol.limits import EXECUTIONS_VERIFIED, OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM, USD
+from quorate_protocol.limits import (
+    EXECUTIONS_VERIFIED,
+    OWNERS_MIN_ADAPTIVE,
+    OWNERS_MIN_QUORUM,
+    TIERS,
+    USD,
+)
 from quorate_protocol.messages.classes import job_class, pools_id
 from quorate_protocol.messages.commitment import secret_hash
 from quorate_protocol.messages.envelope import Envelope
@@ -20,7 +27,7 @@ from quorate_protocol.messages.signed import Ack, Order, Session
 from quorate_protocol.messages.views import PlanRequest
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import credit, settlement
-from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.orders import Submission, first_draw, is_fast
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
@@ -29,6 +36,7 @@ from quorate_protocol.units import (
     Hash32,
     Label,
     Sequence,
+    VerifyTier,
     usd,
 )
 from quorate_protocol.values import replace
@@ -82,6 +90,8 @@ def on_order(
     if chosen.refusal is not None:
         raise chosen.refusal
     rule = _rule_of_escrow(order, chosen.rule) if is_escrowed else chosen.rule
+    if is_fast(order, rule):
+        _check_fast(context, order, lacks_content)
     terms = order, rule, context.rules.fee_bps
     _check_budget(order, rule, settlement.worst_charge(*terms))
     most = Amount(0) if is_escrowed else settlement.charge_limit(*terms)
@@ -165,6 +175,22 @@ def _rule_of_escrow(order: Order, rule: Label) -> Label:
     if rule is Label.UNVERIFIED:
         raise Refused(Code.TOO_FEW_OWNERS, "order: its escrow pays only what two owners agree on")
     return Label.QUORUM_2
+
+
+def _check_fast(context: StepContext, order: Order, lacks_content: bool) -> None:
+    """Its round follows from the Ack, so its owners are drawn at once, and nothing may delay it."""
+    if lacks_content:
+        raise Refused(
+            Code.UNSUPPORTED,
+            "order: speed fast asks its owners at once, and the coordinator lacks image or inputs; "
+            "upload them, or leave speed out",
+        )
+    if context.state.client_windows.get(order.client) is not None:
+        raise Refused(
+            Code.BUSY,
+            "order: owners declined a job of this client, so its jobs start one by one; leave "
+            "speed out",
+        )
 
 
 def bytes_of(submission: Submission) -> int:
@@ -311,6 +337,8 @@ def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> 
         if pool is None:
             why = nearest_offer.no_offer(context, spec, price_max, wanted.pool)
             return Choice(wanted.pool, Label.NONE, Refused(Code.NO_OFFER, why))
+    if wanted.verify_tier is VerifyTier.NONE:  # nobody audits it, so few owners are enough
+        return Choice(pool, Label.UNVERIFIED, None, (pool,))
     pools = offers.auditing_pools(context, pool, wanted.pool, spec, price_max)
     if is_thin and not (len(pools) > 1 and offers.is_of_many(context, *pools)):
         refusal = Refused(Code.TOO_FEW_OWNERS, nearest_offer.thin_class(context, pool))
@@ -323,7 +351,8 @@ def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> 
     if cannot_verify is not None:
         refused = None if wanted.accept_unverified else cannot_verify
         return Choice(pool, Label.UNVERIFIED, refusal or refused, pools)
-    is_adaptive = owners >= OWNERS_MIN_ADAPTIVE and context.rules.limits.name == "mainnet"
+    is_large = owners >= OWNERS_MIN_ADAPTIVE and context.rules.limits.name == "mainnet"
+    is_adaptive = is_large and wanted.verify_tier in TIERS
     lonely = nearest_offer.lonely_price(context, pools, spec, price_max)
     rule = Label.ADAPTIVE if is_adaptive else Label.QUORUM_2
     return Choice(pool, rule, refusal or lonely, pools)
@@ -368,6 +397,13 @@ def _new_job(
         escrowed=is_escrowed,
     )
     eligible_snapshots.add_job(context, pools, eligible)
+    phase: Matching | AwaitingRound = Matching(context.at)
+    commits: tuple[Hash32, ...] = ()
+    if is_fast(submission.order.message, rule):
+        wanted = first_draw(submission.order.message, rule)
+        phase = AwaitingRound(0, wanted, beacon_time.round_of_fast(context), ())
+        commits = (context.digest(ack),)
+        context.state.commits[commits[0]] = job_id
     return Job(
         id=job_id,
         submission=submission,
@@ -379,7 +415,8 @@ def _new_job(
         list_lengths=tuple(len(lists.get(item, PoolSlots()).slots) for item in pools),
         slot_block_hash=context.state.blocks.get(context.state.own.block) or ZERO_HASH,
         reserved=most,
-        phase=Matching(context.at),
+        phase=phase,
+        commits=commits,
         live_bytes=bytes_of(submission),
     )
 

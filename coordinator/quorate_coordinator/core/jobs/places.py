@@ -18,6 +18,8 @@ PLACED_PER_STEP_MAX = 512
 REMATCH_SECONDS = 1
 ASK_AGAIN_SECONDS = 10
 DECLINES_MAX = 3  # so many owners who decline a job end it
+ABOUT_THE_JOB = (DeclineReason.IMAGE, DeclineReason.INPUT_UNAVAILABLE, DeclineReason.GAVE_UP)
+_UNSECURED = DeclineReason.UNSECURED
 
 
 def match_waiting(context: StepContext, queue: JobQueue) -> None:
@@ -79,9 +81,14 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
     )
     if place is None:
         return job
+    others = tuple(item for item in job.phase.places if item is not place)
     if place.attempt < 0 and job.stop is not None:
+        if others:  # the other execution of a fast job
+            left = replace(job.phase, places=others, wanted=len(others))
+            return context.put(job, phase=left)
         return end_unpaid(context, job, "stopped by its client before it gave a result")
-    if place.attempt < 0 and (declined := _declined_by_all(context, job)):
+    is_first = place.attempt < 0 or (job.is_drawing_first and not others)
+    if is_first and (declined := _declined_by_all(context, job)):
         work_windows.halve_client(context, job.order.client)
         return end_unpaid(context, job, f"lapsed: declined by {declined}")
     if place.attempt < 0 and len(job.leases) >= ASSIGNMENTS_MAX:
@@ -91,8 +98,7 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
         # are asked, and this one again once all others were.
         later = Matching(UnixSeconds(context.at + REMATCH_SECONDS))
         return context.put(job, phase=later, refused_by=(*job.refused_by, lease.provider))
-    others = tuple(item for item in job.phase.places if item is not place)
-    if retry_at and not draw.is_out_of_patience(context, job.phase, place):
+    if retry_at and not draw.is_out_of_patience(context, job, place):
         kept = replace(place, assignment_hash=None, retry_at=retry_at)
         return context.put(job, phase=replace(job.phase, places=(*others, kept)))
     if job.phase.is_repeat:  # another member of the group is asked
@@ -112,14 +118,15 @@ def _declined_by_all(context: StepContext, job: Job) -> str:
     """Who declined a job and why, once three owners have, or all of its class; else "".
 
     Reasons are the owners' word, so none weighs more than another. A Decline as unsecured is about
-    this coordinator, and not about the job.
+    this coordinator, and not about the job. A fast job's owners are drawn whatever they offer, so
+    there only reasons count that are about the job.
     """
     said: dict[Address, str] = {}
     for digest in job.leases:
         match context.state.leases[digest]:
             case Lease(phase=Declined(start_by=0) | Lapsed(has_given_up=True), provider=owner):
                 reason = context.state.declines[digest].decline.message.reason
-                if reason is not DeclineReason.UNSECURED:
+                if reason in ABOUT_THE_JOB if job.is_fast else reason is not _UNSECURED:
                     said[owner] = reason.name.lower().replace("_", "-")
             case _:
                 pass

@@ -30,7 +30,7 @@ from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT
 from quorate_protocol.messages.signed import Accept, Commit
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes
-from quorate_protocol.units import Address, DeclineReason, UnixSeconds
+from quorate_protocol.units import Address, DeclineReason, Label, UnixSeconds
 from quorate_protocol.values import replace
 
 RECEIPT_SECONDS = 600
@@ -116,11 +116,12 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
     if not job.is_started:
         job = context.put(job, is_started=True)
     # Only a primary's commit is to be witnessed: clients are not asked to countersign an
-    # auditor's.
+    # auditor's, nor one that no draw follows.
     is_primary = (
         isinstance(job.phase, Running) and job.phase.batch == 0 and job.phase.beacon is None
     )
-    shown = event.commit if is_primary else None
+    is_drawing = is_primary and job.ack.message.rule is not Label.UNVERIFIED
+    shown = event.commit if is_drawing else None
     context.note(job.id, "committed", f"execution {lease.index}", shown)
     advance(context, job)
 

@@ -20,6 +20,11 @@ def known_moment(context: StepContext) -> UnixSeconds:
     return max(context.at, context.rules.timing.appears_at(seen)) if seen else context.at
 
 
+def round_of_fast(context: StepContext) -> Round:
+    """The round that draws both first executions of a fast job that is acknowledged now."""
+    return context.rules.timing.round_after_ack(context.at)
+
+
 def first_usable_round(context: StepContext, named: Round, stored_at: UnixSeconds) -> Round:
     """The round that draws batch 0. It follows from what both have signed: the round that the
     Commit names, and the time of its CommitReceipt.

@@ -21,6 +21,7 @@ from quorate_protocol.messages.signed import (
     Witness,
 )
 from quorate_protocol.messages.stake_slot import StakeSlot
+from quorate_protocol.rules import orders
 from quorate_protocol.rules.hold_window import Window
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.settlement import NOTHING, Split
@@ -335,7 +336,8 @@ class Job(Struct, frozen=True):
     asked: int = 0  # so many of them were asked
     witness: Envelope[Witness] | None = None
     refused_by: tuple[Address, ...] = ()
-    commits: tuple[Hash32, ...] = ()  # digests of its primaries' Commits
+    # What a Witness names of it: digests of its primaries' Commits, or of a fast job's Ack.
+    commits: tuple[Hash32, ...] = ()
     # the client stopped it: nobody runs it again, and its partial result is not compared
     stop: Envelope[Stop] | None = None
     split: Split = NOTHING
@@ -371,6 +373,17 @@ class Job(Struct, frozen=True):
     def is_exact(self) -> bool:
         """Only equal results agree, and another one is a fault."""
         return self.order.comparator is Comparator.EXACT
+
+    @property
+    def is_fast(self) -> bool:
+        """No primary is matched: the beacon draws both executions of its first batch."""
+        return orders.is_fast(self.order, self.ack.message.rule)
+
+    @property
+    def is_drawing_first(self) -> bool:
+        """It is fast, and its first batch waits for its round or runs."""
+        is_first = isinstance(self.phase, AwaitingRound | Running) and not self.phase.batch
+        return is_first and self.is_fast
 
     @property
     def is_escrowed(self) -> bool:

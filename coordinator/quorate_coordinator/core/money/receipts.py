@@ -39,7 +39,7 @@ from quorate_protocol.messages.receipt import (
 )
 from quorate_protocol.messages.signed import Commit, CommitReceipt, Verdict
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import audit_draw
+from quorate_protocol.rules import audit_draw, orders
 from quorate_protocol.rules.agreement import pairs_to_compare
 from quorate_protocol.rules.receipts import receipt_draws
 from quorate_protocol.units import Address, Hash32, Outcome, Round, Small, UnixSeconds
@@ -186,7 +186,8 @@ def _met(
         beacon = _beacon(job, message.beacon_round)
         if beacon is not None:
             seed = audit_draw.seed(beacon.randomness, job.id, job.secret, batch.number)
-            tries = receipt_draws.tries_of(message, seed, met)
+            wanted = orders.first_draw(job.order, job.ack.message.rule)
+            tries = receipt_draws.tries_of(message, seed, met, wanted)
             yield from audit_draw.indices_of(seed, tries, job.list_length)
     beacon = _beacon(job, empty.round) if empty is not None else None
     if empty is not None and beacon is not None:

@@ -38,6 +38,9 @@ ORDER_SECONDS = 3600  # how long an order may wait for a provider
 SESSION_STEP = Amount(100 * USD)
 NONCE_AHEAD_MS = 30 * 86_400_000
 PREMIUM_BPS: dict[VerifyTier, Bps] = {
+    VerifyTier.NONE: Bps(0),
+    VerifyTier.QUORUM_2: Bps(0),
+    VerifyTier.QUORUM_2_FAST: Bps(0),
     VerifyTier.LEAN: Bps(500),
     VerifyTier.STANDARD: Bps(1_000),
     VerifyTier.STRICT: Bps(2_000),
@@ -90,17 +93,18 @@ def draft_order(
         max_price_per_hour=job.price(),
         budget=Amount(1),
         max_duration=spec.paid_seconds(),
-        max_executions=Small(job.max_executions),
+        max_executions=Small(1 if job.is_unverified else job.max_executions),
         audit_premium_bps=PREMIUM_BPS[job.tier()],
         max_fee_bps=Bps(job.max_fee_bps),
         verify_tier=job.tier(),
         comparator=spec.compare.comparator,
-        caseable=spec.compare.comparator is Comparator.EXACT and not (spec.sealed or spec.network),
+        caseable=spec.compare.comparator is Comparator.EXACT
+        and not (spec.sealed or spec.network or job.is_unverified),
         pool=job.host(),
         witness=ZERO_ADDRESS,
         accept_unwitnessed=job.accept_unwitnessed,
         # Who may take a source away pays the execution that nobody can repeat (PROTOCOL 4.86).
-        accept_unverified=job.accept_unverified or spec.has_sources(),
+        accept_unverified=job.may_be_unverified or spec.has_sources(),
         sealed_key_hash=ZERO_HASH,
         max_recipients=Small(0),
         expiry=UnixSeconds(0),
@@ -108,7 +112,7 @@ def draft_order(
     )
     # The highest charge over the rules that a coordinator may choose. An order of fewer than three
     # executions is taken only without verification.
-    is_verified = job.max_executions >= EXECUTIONS_VERIFIED
+    is_verified = order.max_executions >= EXECUTIONS_VERIFIED
     rule = Label.QUORUM_2 if is_verified else Label.UNVERIFIED
     worst = settlement.worst_charge(order, rule, fee_bps)
     order = replace(order, budget=_budget(job, worst))

@@ -10,6 +10,7 @@ from quorate_protocol.limits import DAY
 from quorate_protocol.messages.receipt import Check, ExecutionEvidence, Receipt
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.rules.audit_draw import is_outright
+from quorate_protocol.rules.receipts.receipt_draws import is_fast
 from quorate_protocol.rules.receipts.repeat_batch import is_repeat
 from quorate_protocol.units import Outcome
 
@@ -59,7 +60,7 @@ def _executions(receipt: Receipt) -> Iterator[Check]:
             item = receipt.executions[number]
             sent = item.assignment.message.accept_by - timing.accept_within
             accepted, stored = item.accept.message.time, item.commit_receipt.message.time
-            is_primary = place == 0 and member == 0
+            is_primary = place == 0 and member == 0 and not is_fast(receipt)
             yield Check(
                 f"time:assignment[{number}]",
                 # A primary has less time to accept if its order expires sooner.

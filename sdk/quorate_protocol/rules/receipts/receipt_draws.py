@@ -17,7 +17,7 @@ from quorate_protocol.messages.eligible_list import place_in
 from quorate_protocol.messages.receipt import Check, Receipt, SkipEvidence
 from quorate_protocol.messages.signed import Assignment, CommitSet
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
-from quorate_protocol.rules import audit_draw
+from quorate_protocol.rules import audit_draw, orders
 from quorate_protocol.rules.audit_draw import Party, Skipped
 from quorate_protocol.rules.receipts.repeat_batch import drawn_batches, is_repeat
 from quorate_protocol.units import (
@@ -55,14 +55,30 @@ class _Walk(Struct, frozen=True):
     skips: list[Skipped]
 
 
-def tries_of(message: CommitSet, seed: Hash32, skips: Sequence[Skipped]) -> list[int]:
+def tries_of(
+    message: CommitSet, seed: Hash32, skips: Sequence[Skipped], wanted: int = 1
+) -> list[int]:
     """The tries of a closed batch's draw that its receipt shows. If the beacon wanted an audit and
-    the draw found nobody, they are those of a whole pass.
+    the first draw found fewer than `wanted`, they are those of a whole pass.
     """
-    is_empty = (
-        message.batch == 0 and not message.slots and audit_draw.is_audited(seed, message.audit_ppm)
+    is_short = (
+        message.batch == 0
+        and len(message.slots) < wanted
+        and audit_draw.is_audited(seed, message.audit_ppm)
     )
-    return audit_draw.tries_in(skips, message.slots, message.batch, empty_passes=int(is_empty))
+    return audit_draw.tries_in(skips, message.slots, message.batch, empty_passes=int(is_short))
+
+
+def is_fast(receipt: Receipt) -> bool:
+    """Whether no primary was matched: the beacon drew all of the first batch."""
+    return orders.is_fast(receipt.order.message, receipt.ack.message.rule)
+
+
+def _wanted(receipt: Receipt, batch: int) -> int:
+    """The most executions that the draw of a batch asks for at once."""
+    if batch == 0:
+        return orders.first_draw(receipt.order.message, receipt.ack.message.rule)
+    return EXECUTIONS_MAX if receipt.ack.message.rule is Label.ADAPTIVE else 1
 
 
 def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Iterator[Check]:
@@ -93,9 +109,8 @@ def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
             continue
         draw = _draw_of(receipt, message, randomness[message.beacon_round])
         touched.update(_indices(receipt, draw))
-        walk = _walk(
-            receipt, draw, receipt.taken_from_chain.parties[: first + (number == 0)], skips
-        )
+        matched = first + (number == 0 and not is_fast(receipt))
+        walk = _walk(receipt, draw, receipt.taken_from_chain.parties[:matched], skips)
         skips = walk.skips
         yield from _drawn(receipt, number, draw, walk, members)
     yield from _exhausted(receipt, randomness, touched, skips)
@@ -105,23 +120,29 @@ def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
 
 
 def _undrawn(receipt: Receipt, number: int) -> Check:
-    """Checks the batch of a job that its client stopped. An execution that was cut short cannot be
-    repeated, so no auditor is drawn.
+    """Checks the batch of a job that its client stopped, or that nobody verifies. An execution that
+    was cut short cannot be repeated, so no auditor is drawn.
     """
-    message = receipt.batches[number].message
+    message, verdict = receipt.batches[number].message, receipt.verdict.message
     alone = (
-        receipt.verdict.message.outcome is Outcome.LAPSED
+        (verdict.outcome is Outcome.LAPSED or verdict.label is Label.UNVERIFIED)
         and not message.slots
         and not message.audit_ppm
-        and len(message.ordered) == len(receipt.batches) == 1
+        and 1 <= len(message.ordered) <= (2 if is_fast(receipt) else 1)
+        and len(receipt.batches) == 1
         and not receipt.skips
     )
-    return Check(f"draw[{number}]", alone, "a job stopped by its client has one execution, no draw")
+    return Check(
+        f"draw[{number}]",
+        alone,
+        "only a stopped or unverified job has no draw, and it has one batch",
+    )
 
 
 def _draw_of(receipt: Receipt, message: CommitSet, randomness: bytes) -> _Draw:
     seed = audit_draw.seed(randomness, message.job_id, message.secret, message.batch)
-    return _Draw(message.batch, seed, message.slots, tries_of(message, seed, _skips(receipt)))
+    tries = tries_of(message, seed, _skips(receipt), _wanted(receipt, 0))
+    return _Draw(message.batch, seed, message.slots, tries)
 
 
 def _skips(receipt: Receipt) -> list[Skipped]:
@@ -146,7 +167,7 @@ def _drawn(
     theirs = slice(members - len(walk.drawn), members)
     is_theirs = (
         _are_parties(receipt.taken_from_chain.parties[theirs], walk.drawn)
-        and len(message.ordered) == len(walk.drawn) + (number == 0)
+        and len(message.ordered) == len(walk.drawn) + (number == 0 and not is_fast(receipt))
         and all(
             _is_of_slot(receipt, item.assignment.message, slot)
             for item, slot in zip(receipt.executions[theirs], walk.drawn, strict=False)
@@ -158,13 +179,12 @@ def _drawn(
         walk.problem or "the drawn slots are those of the auditors",
     )
     passes = {audit_draw.pass_of(attempt) for attempt in message.slots}
-    is_one_by_one = number == 0 or receipt.ack.message.rule is not Label.ADAPTIVE
     tries = (
         len(set(message.slots)) == len(message.slots)
         and passes <= ({0} if number == 0 else {0, 1})
         and len(passes) <= 1
-        and len(message.slots) >= (number > 0)
-        and (len(message.slots) <= 1 or not is_one_by_one)
+        and (number > 0 or message.slots == tuple(sorted(message.slots)))
+        and (number > 0 or is_fast(receipt)) <= len(message.slots) <= _wanted(receipt, number)
     )
     yield Check(f"tries[{number}]", tries, f"distinct tries of one pass of {DRAW_TRIES}")
     audited = audit_draw.is_audited(draw.seed, message.audit_ppm) or number > 0
@@ -233,8 +253,8 @@ def _silence(receipt: Receipt, draw: _Draw, skips: Sequence[Skipped]) -> str:
     """Says in which pass a coordinator claimed more silence than ends a draw; "" if in none. A draw
     for several auditors asks them at once, so that many may be silent together.
     """
-    is_one_by_one = draw.batch == 0 or receipt.ack.message.rule is not Label.ADAPTIVE
-    most = SILENT_SKIPS_MAX + (1 if is_one_by_one else EXECUTIONS_MAX)
+    wanted = _wanted(receipt, draw.batch)
+    is_adaptive = wanted == EXECUTIONS_MAX
     for number in range(audit_draw.DRAW_PASSES):
         silent = [
             skip
@@ -242,8 +262,8 @@ def _silence(receipt: Receipt, draw: _Draw, skips: Sequence[Skipped]) -> str:
             if (skip.batch, audit_draw.pass_of(skip.attempt)) == (draw.batch, number)
             and not skip.has_declined
         ]
-        is_taken = any(audit_draw.pass_of(attempt) == number for attempt in draw.taken)
-        if len(silent) > (SILENT_SKIPS_MAX if is_one_by_one and is_taken else most):
+        taken = sum(audit_draw.pass_of(attempt) == number for attempt in draw.taken)
+        if len(silent) > SILENT_SKIPS_MAX + wanted - (0 if is_adaptive else taken):
             return f"{len(silent)} providers are claimed to be silent, more than end a draw"
     return ""
 
@@ -296,13 +316,18 @@ def _witnessed(receipt: Receipt, domain: Domain, rounds: list[Round]) -> Iterato
         and (receipt.witness is None or bool(named)),
         "the first CommitSet names the witness that the receipt shows",
     )
+    yield Check(
+        "witness:fast",
+        receipt.witness is not None or not is_fast(receipt),
+        "the client countersigned the Ack of a fast job before anybody was drawn",
+    )
     if receipt.witness is not None and receipt.executions:
-        witness, primary = (
-            receipt.witness.message,
-            digest(domain, receipt.executions[0].commit.message),
-        )
+        witness = receipt.witness.message
+        seen = digest(domain, receipt.executions[0].commit.message)
         yield Check(
-            "witness:commit", witness.commit_hash == primary, "the witness saw the primary's commit"
+            "witness:commit",
+            witness.commit_hash == (ZERO_HASH if is_fast(receipt) else seen),
+            "the witness saw the primary's commit; of a fast job it saw none",
         )
         yield Check(
             "witness:ack",
@@ -320,8 +345,9 @@ def _rounds(receipt: Receipt) -> Iterator[Check]:
     """Checks that each batch is drawn by the round that follows from what was signed before.
 
     A coordinator that could choose the round would wait for one that draws its friends. Batch 0 is
-    drawn by the round that the primary names. A later one is drawn by the round that follows from
-    the closing of the batch before, a repeat too; no batch is closed before its own round appears.
+    drawn by the round that the primary names, and that of a fast job by the one that follows from
+    its Ack. A later one is drawn by the round that follows from the closing of the batch before, a
+    repeat too; no batch is closed before its own round appears.
     """
     timing, batches = receipt.timing, [batch.message for batch in receipt.batches]
     if batches and batches[0].beacon_round and receipt.executions:
@@ -329,10 +355,13 @@ def _rounds(receipt: Receipt) -> Iterator[Check]:
         due = timing.first_round(
             primary.commit.message.beacon_round, primary.commit_receipt.message.time
         )
+        if is_fast(receipt):
+            due = timing.round_after_ack(receipt.ack.message.ack_time)
         yield Check(
             "round[0]",
             batches[0].beacon_round == due,
-            f"batch 0 is drawn by beacon round {due}, by the primary's Commit and its receipt",
+            f"batch 0 is drawn by beacon round {due}, by the primary's Commit and its receipt, or "
+            "by the Ack of a fast job",
         )
     following = [(number, batches[number].beacon_round) for number in drawn_batches(receipt)]
     following += [(len(batches), receipt.exhausted_by)] if receipt.exhausted_by else []

@@ -10,7 +10,7 @@ from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.rules import agreement as agreements
-from quorate_protocol.rules import confirmation, settlement
+from quorate_protocol.rules import confirmation, orders, settlement
 from quorate_protocol.rules import verdict as verdicts
 from quorate_protocol.rules.receipts.receipt_bill import agreement_of, ran_of, result_of
 from quorate_protocol.rules.receipts.receipt_draws import is_audit_wanted
@@ -30,10 +30,7 @@ def checks(receipt: Receipt) -> Iterator[Check]:
     executions = _executions(receipt, len(receipt.batches))
     yield Check("verdict:label", verdict.label is rule, "label is the Ack's rule")
     yield Check(
-        "verdict:rule",
-        rule is not Label.NONE
-        and (rule is not Label.UNVERIFIED or receipt.order.message.accept_unverified),
-        "the order asks for this rule",
+        "verdict:rule", orders.allows(receipt.order.message, rule), "the order asks for this rule"
     )
     yield Check(
         "verdict:batches",
@@ -204,13 +201,15 @@ def _is_enough(receipt: Receipt, executions: tuple[Execution, ...]) -> bool:
 
 
 def _was_decided_before(receipt: Receipt) -> bool:
-    """Whether the batches before a draw were enough. Then no further batch was due, and a
-    coordinator that draws one looks for another result.
+    """Whether the batches before a draw were enough, or showed that the program differs. Then no
+    further batch was due, and a coordinator that draws one looks for another result.
     """
     for count in range(1, len(receipt.batches)):
         executions = _executions(receipt, count)
         decision = _decide(receipt, executions, is_exhausted=False)
         is_draw = not is_repeat(receipt.batches[count].message)
+        if is_draw and decision == verdicts.Unresolved(verdicts.Limit.PROGRAM):
+            return True
         if is_draw and isinstance(decision, Accepted):
             result = executions[decision.group[0]].result
             if not _unconfirmed(receipt, _ran(receipt, count), result):
@@ -261,16 +260,14 @@ def _repeated(receipt: Receipt) -> Iterator[Check]:
 
 def _lapsed(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[Check]:
     verdict = receipt.verdict.message
-    is_alone = (
-        len(executions) == 1
-        and verdict.group == (executions[0].assignment_hash,)
-        and executions[0].result is not None
-        and receipt.batches[0].message.beacon_round == 0
-    )
+    revealed = tuple(item.assignment_hash for item in executions if item.result is not None)
     yield Check(
         "verdict:lapsed",
-        is_alone and not verdict.faulted,
-        "a stopped job has one revealed execution without a draw, and nobody is faulted",
+        bool(revealed)
+        and verdict.group == revealed
+        and receipt.batches[0].message.beacon_round == 0
+        and not verdict.faulted,
+        "a stopped job has revealed executions without a draw, and nobody is faulted",
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from quorate_coordinator.core.model import events as ev
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.refusals import Code
-from quorate_protocol.units import Hash32, Label, Small
+from quorate_protocol.units import Hash32, Label, Outcome, Small
 from quorate_protocol.values import replace
 from support.markets.scripted_market import CPUS, Market, Party
 from support.refusals import refuses
@@ -71,3 +71,14 @@ def test_provider_without_stake_gets_no_work_in_a_staked_class() -> None:
     assert {lease.provider for lease in market.core.state.leases.values()} == set(
         market.parties
     ) - {cheapest}
+
+
+@pytest.mark.rule("5.164")
+def test_three_different_results_end_a_job_at_once() -> None:
+    market = Market(*[Party(number, lies=True) for number in range(6)])
+    job_id = market.order(0, 1)
+    market.until_decided(job_id, seconds=200)
+    job = market.job(job_id)
+    assert market.verdict(job_id).outcome is Outcome.UNRESOLVED
+    assert len(job.leases) == 3 < job.order.max_executions
+    assert len(job.split.credits) == 3, "all that gave a result are paid"

@@ -148,9 +148,9 @@ def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> 
 
 @pytest.mark.rule("5.35")
 def test_silent_provider_is_not_paid_for_an_unstable_program() -> None:
-    mute = Party(3, is_mute=True)
+    mute = Party(3, lies=True, is_mute=True)
     market = Market(*[Party(number, lies=True) for number in range(3)], mute)
-    job_id = market.order(0, 1, max_executions=Small(4))
+    job_id = market.order(0, 2, max_executions=Small(4))
     market.until_decided(job_id, seconds=200)
     assert market.verdict(job_id).outcome is Outcome.UNRESOLVED
     paid = {owner: market.earned(owner) for owner in market.parties}
