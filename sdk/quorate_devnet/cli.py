@@ -6,10 +6,7 @@ app = program(
     "devnet",
     "A whole market on this machine, for trials and for tests.",
     {
-        "chain": "quorate_devnet.chain_command:chain",
-        **{
-            name: f"quorate_devnet.commands:{name}"
-            for name in ("up", "down", "demo", "status", "deploy", "fund")
-        },
+        name: f"quorate_devnet.{'chain_command' if name == 'chain' else 'commands'}:{name}"
+        for name in ("up", "down", "demo", "chain", "status", "deploy", "fund")
     },
 )

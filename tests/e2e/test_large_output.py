@@ -41,7 +41,7 @@ def most_resident(parent: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.rule("4.82", "4.84")
+@pytest.mark.rule("4.82", "4.89")
 async def test_an_output_of_gigabytes_arrives_with_flat_memory(image: Path, tmp_path: Path) -> None:
     require("bwrap")
     require("mounts")

@@ -87,11 +87,9 @@ def summary(first: Plan, count: int, known: int) -> str:
     cost, estimate = f"at most {format_amount(first.worst_charge * missing)}", first.estimate
     if estimate is not None:
         cost = f"about {format_amount(estimate.expected * missing)}, {cost}"
-    return (
-        f"sweep: {count} runs, {known} of them ordered before; the others charge {cost} together. "
-        f"Each runs for at most {format_duration(longest)}; one after another they take at most "
-        f"{format_duration(longest * missing)}"
-    )
+    charged = f"sweep: {count} runs, {known} of them ordered before; the others charge {cost}"
+    together = format_duration(longest * missing)
+    return f"{charged}; each takes at most {format_duration(longest)}, together {together}"
 
 
 async def plan_first(market: Market, elements: Sequence[ArrayElement]) -> Plan:

@@ -64,7 +64,7 @@ def fetch(driver: Driver, number: int, rate: int) -> tuple[effects.Effect, ...]:
     return due
 
 
-@pytest.mark.rule("4.83")
+@pytest.mark.rule("4.88")
 def test_the_offer_names_the_fastest_of_the_last_fetches_in_steps() -> None:
     driver = fresh()
     driver.do(events.OfferDue())
