@@ -45,6 +45,27 @@ async def test_a_local_market_runs_a_job(image: Path, tmp_path: Path) -> None:
 
         assert await doubled.map([[1, 2], [3]]) == [[2, 4], [6]]
         await _check_tolerance(market, image, tmp_path / "noisy")
+        await _check_fast(market, image)
+
+
+async def _check_fast(market: Market, image: Path) -> None:
+    """A 40 s job is decided within 50 s, by two owners that the round after its Ack drew."""
+    job = Job(
+        image=image,
+        command=["python3", "-c", "import time; time.sleep(40)"],
+        max_price="5",
+        max_duration="2m",
+        verify="quorum-2",
+        speed="fast",
+    )
+    result = await (await market.submit(job)).result()
+    await _check_on_chain(market, result.receipt)
+    body = body_of(result.receipt.read_bytes())
+    assert body is not None and len(body.executions) == 2 and len(body.batches) == 1
+    taken = result.verdict.time - body.ack.message.ack_time
+    assert result.is_success and 40 <= taken <= 50, f"it took {taken} s"
+    plan = await market.plan(job)
+    assert plan.estimate is not None and 40 <= plan.estimate.run_seconds <= 46
 
 
 async def _check_tolerance(market: Market, image: Path, output: Path) -> None:

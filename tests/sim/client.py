@@ -167,14 +167,14 @@ class Client:
         if is_noisy and not is_funded and workload.kind_of(spec) == "pure":
             spec = workload.with_noise(spec)
         changes: dict[str, object] = {}
-        if self.plan.stream(f"unverified/{job.client}/{job.number}").random() < 0.08:
+        chance = self.plan.stream(f"tier/{job.client}/{job.number}").random()
+        chance *= 4 if self.plan.market is Market.LARGE else 1  # there few results are held anyway
+        if chance < 0.08:
             changes = UNVERIFIED
-        elif not is_funded:
-            chance = self.plan.stream(f"fast/{job.client}/{job.number}").random()
-            if chance < 0.25:
-                fast = chance < 0.2
-                tier = VerifyTier.QUORUM_2_FAST if fast else VerifyTier.QUORUM_2
-                changes = {"verify_tier": tier}
+        elif chance < 0.3 and not is_funded:
+            fast = chance < 0.25
+            tier = VerifyTier.QUORUM_2_FAST if fast else VerifyTier.QUORUM_2
+            changes = {"verify_tier": tier}
         if self.plan.party:  # an honest client's ordinary job
             argv = (spec.argv[0], "pure", *spec.argv[2:])
             spec = replace(spec, argv=argv, compare=Compare())

@@ -296,8 +296,7 @@ def _late_witnesses(patch: Patch) -> None:
             if refused.code.value != "too-late":
                 raise
             context.put(
-                client_signatures._job_of_commit(context, event.witness.message.commit_hash),
-                witness=event.witness,
+                client_signatures._job_of(context, event.witness.message), witness=event.witness
             )
 
     patch.setattr(client_signatures, "on_witness", taken)

@@ -263,6 +263,9 @@ class FakeWork:
             if isinstance(decision, verdict.Accepted):
                 await self._decide(job, decision)
                 return
+            if isinstance(decision, verdict.Unresolved):
+                await self._unresolved(job)
+                return
         job.beacons.append(BeaconEvidence(number, bls.sign_round(self.beacon_secret, number)))
         job.exhausted_by = number
         await self._unresolved(job)
