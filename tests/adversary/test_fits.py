@@ -62,7 +62,7 @@ OWN = image_digest(scripted_market.a_spec("").image)
             {"store_bytes": GIB},
             {"store_bytes": 4 * GIB},
             Resources(output_bytes=2 * GIB),
-            "GiB for image, inputs and outputs",
+            "GB for image, inputs and outputs",
         ),
         (
             "an image that is on no owner's list",

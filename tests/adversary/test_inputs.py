@@ -270,11 +270,11 @@ def test_a_job_is_matched_only_where_its_disk_fits() -> None:
     market = Market(*[Party(number) for number in range(3)])
     for field_name in ("scratch_bytes", "output_bytes"):
         too_large = replace(Resources(), **{field_name: (1 << 40) + 1})  # type: ignore[arg-type]
-        with pytest.raises(Refused, match="GiB for") as caught:
+        with pytest.raises(Refused, match="GB for") as caught:
             market.order(0, 1, resources=too_large)
         assert caught.value.code is Code.NO_OFFER
     inputs = (Input(ABSENT, "/inputs/data", 1 << 40),)
-    with pytest.raises(Refused, match="GiB for image and inputs"):
+    with pytest.raises(Refused, match="GB for image and inputs"):
         market.order(0, 1, inputs=inputs)
     market.until_decided(market.order(0, 1))
 

@@ -11,7 +11,7 @@ from quorate_coordinator.core.model import attestation_levels
 from quorate_coordinator.core.model.market_index import price_of, slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import OWNERS_MIN_QUORUM
-from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, image_digest
+from quorate_protocol.messages.job_spec import GpuRequest, JobSpec, image_digest
 from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, usd
@@ -161,6 +161,11 @@ def _has_level(context: StepContext, owner: Address, slot: SlotOffer, spec: JobS
     return level >= spec.attestation_level
 
 
+def _size(size: int) -> str:
+    """In the decimal units of job files, rounded down: a job that asks for it fits."""
+    return f"{size // 10**8 / 10:.1f} GB"
+
+
 def _biggest(live: list[Offer], spec: JobSpec) -> str:
     slots = [slot for offer in live for slot in offer.slots]
     if spec.resources.gpu is not None:
@@ -169,9 +174,9 @@ def _biggest(live: list[Offer], spec: JobSpec) -> str:
     if not cpus:
         return "no CPU slot is on offer"
     cores = max(slot.cpu_millis for slot in cpus) / 1000
-    memory = max(slot.memory_bytes for slot in cpus) / GIB
+    memory = max(slot.memory_bytes for slot in cpus)
     disk = "".join(
-        f", {max(sizes) / GIB:.1f} GiB for {name}"
+        f", {_size(max(sizes))} for {name}"
         for name, asked, sizes in (
             ("scratch", spec.resources.scratch_bytes, [slot.scratch_bytes for slot in cpus]),
             ("outputs", spec.resources.output_bytes, [slot.output_bytes for slot in cpus]),
@@ -180,7 +185,7 @@ def _biggest(live: list[Offer], spec: JobSpec) -> str:
         )
         if asked > max(sizes)
     )
-    largest = f"the largest run slots on offer have {cores:g} cores and {memory:.1f} GiB of memory"
+    largest = f"the largest run slots on offer have {cores:g} cores and {_size(memory)} of memory"
     listed = [offer.images for offer in live]
     if all(images and image_digest(spec.image) not in images for images in listed):
         disk += f", and image {spec.image} is on no owner's list: name another image"
