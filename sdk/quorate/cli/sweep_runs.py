@@ -88,9 +88,8 @@ def summary(first: Plan, count: int, known: int) -> str:
     if estimate is not None:
         cost = f"about {format_amount(estimate.expected * missing)}, {cost}"
     return (
-        f"sweep: {count} runs, {known} of them ordered before; the others charge {cost} together. "
-        f"Each runs for at most {format_duration(longest)}; one after another they take at most "
-        f"{format_duration(longest * missing)}"
+        f"sweep: {count} runs, {known} ordered before; the others charge {cost} together, and take "
+        f"at most {format_duration(longest)} each, {format_duration(longest * missing)} in a row"
     )
 
 
