@@ -11,14 +11,7 @@ FILE = re.compile(r"`([\w./-]+\.(?:py|vy|md|json|service|Dockerfile|yaml))`")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Files that programs write; no repository has them.
 WRITTEN = frozenset(
-    {
-        "coordinator.json",
-        "deployment.json",
-        "devnet.json",
-        "node.json",
-        "claims.md",
-        "/outputs/metrics.json",
-    }
+    {"coordinator.json", "deployment.json", "devnet.json", "node.json", "claims.md", "metrics.json"}
 )
 
 

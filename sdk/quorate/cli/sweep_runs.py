@@ -87,9 +87,10 @@ def summary(first: Plan, count: int, known: int) -> str:
     cost, estimate = f"at most {format_amount(first.worst_charge * missing)}", first.estimate
     if estimate is not None:
         cost = f"about {format_amount(estimate.expected * missing)}, {cost}"
-    charged = f"sweep: {count} runs, {known} of them ordered before; the others charge {cost}"
-    together = format_duration(longest * missing)
-    return f"{charged}; each takes at most {format_duration(longest)}, together {together}"
+    return (
+        f"sweep: {count} runs, {known} ordered before; the others charge {cost} together, and take "
+        f"at most {format_duration(longest)} each, {format_duration(longest * missing)} in a row"
+    )
 
 
 async def plan_first(market: Market, elements: Sequence[ArrayElement]) -> Plan:

@@ -211,8 +211,8 @@ def _unpack(wheels: Sequence[Path], target: Path) -> PackedRequirements:
                 files, size = files + 1, size + member.file_size
                 if files > FILES_MAX or size > UNPACKED_BYTES_MAX:
                     raise UsageError(
-                        f"requirements: more than {FILES_MAX} files or {UNPACKED_BYTES_MAX >> 30} "
-                        "GiB; use an image that has the packages"
+                        f"requirements: more than {FILES_MAX} files or "
+                        f"{UNPACKED_BYTES_MAX // 10**9} GB; use an image that has the packages"
                     )
                 path = target / place
                 path.parent.mkdir(parents=True, exist_ok=True)

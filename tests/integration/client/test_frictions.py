@@ -14,7 +14,7 @@ import numpy
 import pytest
 
 from quorate.base.errors import UsageError
-from quorate.cli import networks
+from quorate.cli import setup
 from quorate.cli.sweep_results import metrics_of
 from quorate.client.base.profile import read_settings
 from quorate.images.image_python import file_names
@@ -223,7 +223,7 @@ async def test_a_sweep_sums_up_and_writes_its_results(
     words = ("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "-o", str(out))
     code, _, err = await call(*words, "--sweep", "lr=0.1,0.001", "--sweep", "opt=a", "--", "x")
     assert code == 0, err
-    assert "sweep: 2 runs, 0 of them ordered before" in err and "at most 2m" in err
+    assert "sweep: 2 runs, 0 ordered before" in err and "at most 1m each, 2m in a row" in err
     first, *rows = (out / "results.csv").read_text().splitlines()
     assert first == "lr,opt,state,exit_code,cost_usd,seconds,loss,metric.state"
     assert [row.split(",")[:4] for row in rows] == [
@@ -274,12 +274,12 @@ def test_a_coordinator_s_word_loosens_nothing(
     async def info(_url: str) -> SimpleNamespace:
         return SimpleNamespace(limits=said)
 
-    monkeypatch.setattr(networks, "info_of", info)
+    monkeypatch.setattr(setup, "info_of", info)
     if not told:
-        assert networks.limits_of(url, can_ask=False) == said
+        assert setup.limits_of(url, can_ask=False) == said
         return
     with pytest.raises(UsageError, match=told):
-        networks.limits_of(url, can_ask=False)
+        setup.limits_of(url, can_ask=False)
 
 
 def test_a_built_image_has_what_wheels_need_and_one_without_is_refused(
