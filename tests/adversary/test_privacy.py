@@ -100,6 +100,7 @@ def anybody(reader: str, stage: str) -> Answer:
 
 RULES: dict[str, Rule | str] = {
     "GET /v1/openapi.json": anybody,
+    "GET /": "offers by pool, and facts of the deployment",
     "GET /v1/info": "facts of the deployment",
     "GET /v1/observed": "the asking address",
     "GET /v1/health": "problems of the coordinator",

