@@ -102,10 +102,19 @@ class CrashMarket:
             if item.point.startswith(WITHOUT_ENGINE) and not self.is_armed(item.name):
                 # the supervisor of its sandbox died, and the provider did not
                 item.is_reached = True
-        dead = [
-            name for name, child in self.devnet.processes.children.items() if not child.is_running
-        ]
-        await asyncio.gather(*(self._revive(name, armed) for name in dead))
+        reviving: dict[str, asyncio.Future[None]] = {}
+        while True:
+            # looked at again and again: a provider comes up only with the coordinator, which may
+            # die meanwhile
+            for name, child in self.devnet.processes.children.items():
+                if not child.is_running and name not in reviving:
+                    reviving[name] = asyncio.ensure_future(self._revive(name, armed))
+            if not reviving:
+                return
+            await asyncio.wait(
+                reviving.values(), timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            reviving = {name: task for name, task in reviving.items() if not _is_over(task)}
 
     async def renew(self, name: str, is_awaited: bool = True) -> None:
         """Ends a child and starts it again, as its owner would.
