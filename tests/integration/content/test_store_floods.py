@@ -22,7 +22,7 @@ from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import USD
-from quorate_protocol.messages.job_spec import Input
+from quorate_protocol.messages.job_spec import Input, Resources
 from quorate_protocol.units import Amount
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
@@ -79,7 +79,10 @@ class Hall:
 
     async def order(self, cid: str, size: int) -> str:
         """Orders the honest client's job with this input and returns its id."""
-        spec = replace(a_spec("honest"), inputs=(Input(cid, "/inputs/data", size),))
+        small = Resources(output_bytes=MIB)  # three of them fit into the store
+        spec = replace(
+            a_spec("honest"), inputs=(Input(cid, "/inputs/data", size),), resources=small
+        )
         submission = self.stage.submission(HONEST, spec, 1)
         await self.stage.prepay(self.service.url, submission, HONEST)
         async with self.session.post(
