@@ -66,7 +66,7 @@ async def serving_log(
     api = Api(
         *(market.core, nothing, nothing, nothing, clock, nothing, history, nothing),
         lambda: (),
-        *(nothing, nothing, nothing, nothing),
+        *(nothing, nothing, nothing, nothing, nothing),
         imports.view if imports is not None else lambda _: (),
     )
     app = web.Application(middlewares=[failures])

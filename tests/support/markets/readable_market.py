@@ -240,7 +240,7 @@ async def readable_market(
     api = Api(
         *(world.core, nothing, auth, nothing, clock, receipt, history, access),
         lambda: (),
-        *(nothing, nothing, nothing, nothing, nothing),
+        *(nothing, nothing, lambda spec: None, nothing, nothing),
     )
     # An open event stream would not end, so the streams of this coordinator end at once.
     add_handlers(app, api, Streams(history, access, auth, clock, logs, lambda: True, submit))
