@@ -169,7 +169,8 @@ class OrderChecks:
         fetched = image + sum(item.size_bytes for item in spec.inputs)
         offer = core.state.providers[lease.provider].offer
         assert offer is not None, "it was assigned by an offer"
-        seconds = min(spec.start_within, 60 + 2 * -(-fetched // offer.bandwidth))
+        bandwidth = min(offer.bandwidth, lease.bandwidth)
+        seconds = min(spec.start_within, 60 + 2 * -(-fetched // bandwidth))
         assert accept.quoted_fetch_seconds <= seconds, f"4.4: {fetched} bytes within {seconds} s"
         seconds = min(3600, 60 + spec.resources.output_bytes // BYTES_PER_SECOND)
         assert accept.quoted_store_seconds <= seconds, f"4.4: an output within {seconds} s"

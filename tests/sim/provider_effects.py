@@ -248,7 +248,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 self.clock.now + self.terms.limits.offer_ttl
             )  # it wants to be drawn, and then to choose
         offer = an_offer(self.owner, effect.seq, expires, self.core.offered_slots() or self.slots)
-        offer = replace(offer, store_bytes=self.core.scalars.store_bytes)
+        facts = self.core.scalars
+        offer = replace(offer, store_bytes=facts.store_bytes, bandwidth=facts.bandwidth)
         frame = frames.OfferSent(
             OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign))
         )
@@ -331,9 +332,14 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 finish,
             )
             return
+        seconds, rate = self.random.uniform(0.05, 0.6), 0
+        if effect.spec.fetch_allowance():
+            chance = self.plan.stream(f"fetch/{effect.assignment_hash.hex()}")
+            seconds *= chance.choice((1, 5, 20))  # in its cache, within the allowance, beyond
+            rate = chance.choice((3 << 20, 30 << 20, 300 << 20))
         self._later(
-            self.random.uniform(0.05, 0.6) + self._late(effect.assignment_hash),
-            events.InputsFetched(effect.assignment_hash),
+            seconds + self._late(effect.assignment_hash),
+            events.InputsFetched(effect.assignment_hash, rate),
             finish,
         )
 

@@ -35,6 +35,7 @@ from sim.second_coordinator import LONG_SECONDS, SecondCoordinator
 # running. The longest path is an order's expiry (75 s), then seven executions one after the other.
 # Each has its draw (10 s), its answer (5 s), its run (at most 12 s) and its reveal (14 s).
 END_SECONDS = 75 + 7 * (10 + 5 + 12 + 14)
+FETCH_SECONDS = 600  # the longest that a fetch may be quoted
 SHARED_SECONDS = 45  # until the last lease of a second coordinator has lapsed
 EXIT_SECONDS = 15
 REORGANISATION_CHANCE = 0.15  # each second, if the chain's newest blocks can be replaced
@@ -173,6 +174,7 @@ class World:
             return
         seconds = END_SECONDS + self.plan.ahead()
         seconds += max((int(sleep.seconds) for sleep in self.plan.sleeps), default=0)
+        seconds += 0 if self.plan.party else FETCH_SECONDS
         seconds += SHARED_SECONDS if self.plan.has_second_coordinator else 0
         seconds += LONG_SECONDS if self.plan.has_busy_jurors else 0
         self._wait(seconds, self._jobs_left, "I7: jobs that never ended")

@@ -88,7 +88,7 @@ class PendingEffects:
 
 
 log = logging.getLogger(__name__)
-SCHEMA_VERSION = 6  # up to 5, leases had a class of their own
+SCHEMA_VERSION = 7  # up to 6, offers named no bandwidth
 SNAPSHOTS_KEPT = 2
 PIECE_BYTES = 64 * 1024
 BUSY_SECONDS = 10.0

@@ -398,7 +398,7 @@ async def test_a_journal_of_an_older_quorate_is_refused_with_its_remedy(tmp_path
     with pytest.raises(JournalError) as refused:
         Journal.open(tmp_path / "j")
     assert str(refused.value) == (
-        f"{path} was written by an older Quorate (format 3; this version reads 6). Finish "
+        f"{path} was written by an older Quorate (format 3; this version reads 7). Finish "
         f"with that version, or move {tmp_path} away and run `init` again."
     )
 

@@ -56,7 +56,7 @@ def test_held_pay_may_end_by_a_second_execution() -> None:
     """In a large market an unaudited result is provisional; at max_hold or after a fault it may
     be executed again (PROTOCOL §5).
     """
-    plans = [found for found in map(crowded, map(plan.draw, range(65, 200))) if found is not None]
+    plans = [found for found in map(crowded, map(plan.draw, range(100, 250))) if found is not None]
     found = [play_plan(item) for item in plans]
     assert all(violation is None for _, _, violation, _ in found)
     facts = sum((coverage.facts for _, _, _, coverage in found), Counter[str]())

@@ -12,6 +12,7 @@ from quorate_coordinator.core.money import escrows
 from quorate_coordinator.core.money.ledger import release_reservation
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.commitment import assignment_id
+from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.refusals import Code, Refused
@@ -84,6 +85,8 @@ def _sign(
         accept_by=UnixSeconds(answer_by),
     )
     digest = context.digest(message)
+    provider = context.state.providers.get(slot.owner)
+    offer = provider.offer if provider is not None else None
     lease = Lease(
         assignment=context.seal(message),
         assignment_hash=digest,
@@ -93,9 +96,9 @@ def _sign(
         batch=batch,
         phase=phase,
         is_drawn=is_drawn,
+        bandwidth=offer.bandwidth if offer is not None else BANDWIDTH_DEFAULT,
     )
     context.state.leases[digest] = lease
-    provider = context.state.providers.get(slot.owner)
     if provider is not None and is_newer(context.state, message):
         context.state.providers[slot.owner] = replace(provider, assigned_until=message.accept_by)
     return context.put(job, leases=(*job.leases, digest)), lease

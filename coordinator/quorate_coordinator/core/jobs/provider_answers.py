@@ -26,7 +26,6 @@ from quorate_coordinator.core.money import payees, receipts
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.classes import determinism_class
 from quorate_protocol.messages.job_spec import image_digest
-from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT
 from quorate_protocol.messages.signed import Accept, Commit
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes
@@ -39,8 +38,9 @@ RECEIPT_SECONDS = 600
 def on_accept(context: StepContext, event: AcceptReceived) -> None:
     """Raises Refused if it quotes more than what the job declares can take."""
     lease = lease_of(context, event.accept.message.assignment_hash, event.key)
+    # The provider may have measured another bandwidth between its offer and its Accept.
     offer = context.state.providers[lease.provider].offer
-    bandwidth = offer.bandwidth if offer is not None else BANDWIDTH_DEFAULT
+    bandwidth = min(lease.bandwidth, offer.bandwidth if offer is not None else lease.bandwidth)
     spec = context.state.jobs[lease.job_id].submission.spec
     quotes.check(event.accept.message, spec, bandwidth)
     _check_host(context, lease, event.accept.message)

@@ -19,6 +19,7 @@ from quorate_coordinator.core.model.events import (
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.commitment import check_opens
 from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes
@@ -117,6 +118,7 @@ class Lease(Struct, frozen=True):
     batch: int
     phase: Phase
     is_drawn: bool = False  # the beacon drew its provider; the matcher chose the others
+    bandwidth: int = BANDWIDTH_DEFAULT  # of its provider's offer, when it was assigned
 
     @property
     def provider(self) -> Address:
