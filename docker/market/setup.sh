@@ -21,7 +21,7 @@ quorate coordinator init --deployment "$facts" --host 0.0.0.0 --public-url "$coo
 number=0
 for name in a b c; do
     number=$((number + 1))
-    quorate node init --coordinator "$coordinator" --limits devnet --executor "$executor" --price 3.60 --slots 2 \
+    quorate node init --coordinator "$coordinator" --limits devnet --executor "$executor" --price 3.60 --slots 2 --stake 200 \
         --host 0.0.0.0 --public-url "http://$net.$number.2:7710" --home "/market/provider-$name"
 done
 [ -e /market/client/client.json ] || quorate --home /market/client init --coordinator "$coordinator" --limits devnet

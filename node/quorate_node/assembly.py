@@ -24,7 +24,7 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import GpuDriver, Policy, Terms
 from quorate_node.effect_performer import EffectPerformer
 from quorate_node.executors.job_runner import JobRunner
-from quorate_node.machine.gpu_slots import lay_out
+from quorate_node.machine.gpu_slots import LaidOut, lay_out
 from quorate_node.machine.host_probe import detect_host
 from quorate_node.machine.nvml_probe import GpuWatch
 from quorate_node.machine.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine, with_cuda
@@ -113,6 +113,7 @@ class Surroundings:
     infos: tuple[InfoView, ...]  # one per coordinator, in the order of `config.coordinators`
     hardware: Hardware
     inventory: GpuInventory  # as it was when the daemon started
+    laid_out: LaidOut  # the slots of GPUs that containers reach
     probe: GpuProbe
     is_on_offer: asyncio.Event  # set once the provider has sent its first offer
 
@@ -123,9 +124,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     # The journal comes first: its lock refuses a second process on the same folder.
     journal = Journal.open(config.path("journal"))
     stack.push_async_callback(journal.close)
-    terms = terms_of(
-        config, given.keys, given.executor, given.infos, given.hardware, given.inventory
-    )
+    terms = _terms(given)
     core, contracts = ProviderCore(terms), Contracts.of(deployment_from_info(given.infos[0]))
     codec = PackedCodec[events.Event, effects.Effect](events.Event, effects.Effect)
     actor = Actor(core, journal, clock, codec, SecretStream())
@@ -197,6 +196,18 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     )
 
 
+def _terms(given: Surroundings) -> Terms:
+    return terms_of(
+        given.config,
+        given.keys,
+        given.executor,
+        given.infos,
+        given.hardware,
+        given.inventory,
+        given.laid_out,
+    )
+
+
 def _drain(
     given: Surroundings,
     core: ProviderCore,
@@ -242,6 +253,7 @@ def terms_of(
     infos: tuple[InfoView, ...],
     hardware: Hardware,
     inventory: GpuInventory,
+    laid_out: LaidOut | None = None,
 ) -> Terms:
     """Raises Unavailable if the coordinators work on different deployments."""
     deployment = deployment_from_info(infos[0])
@@ -253,8 +265,8 @@ def terms_of(
                 0,
             )
     host = detect_host(executor.sandbox, config)
-    laid_out = lay_out(inventory, config)
-    for problem in laid_out.problems:
+    laid_out = laid_out or lay_out(inventory, config)
+    for problem in (*laid_out.problems, *filter(None, [laid_out.unreachable])):
         log.warning("GPUs: %s", problem)
     gpus = laid_out.classes if executor.sandbox in SANDBOXES_WITH_GPUS else ()
     if laid_out.classes and not gpus:
@@ -267,7 +279,9 @@ def terms_of(
         statement_keys={info.coordinator: info.statement_key for info in infos},
         classes=tuple(
             with_cuda(item, inventory.cuda_version)
-            for item in divide(config, hardware, host, gpus, executor.has_volumes)
+            for item in divide(
+                config, hardware, host, gpus, executor.has_volumes, laid_out.unreachable
+            )
         ),
         sandbox=executor.sandbox,
         policy=Policy(

@@ -22,17 +22,19 @@ from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile, unwanted_pins
+from quorate_node.machine.gpu_slots import lay_out
 from quorate_node.machine.host_probe import detect_hardware, read_gpus
 from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_node.market.announcements import OfferDetails
 from quorate_node.market.coordinator_client import fetch_info, saved_info_path
 from quorate_node.market.published_records import publish_inventory
-from quorate_node.market_entry import MarketEntry
+from quorate_node.market_entry import AgreeToStake, MarketEntry, agree_to_all
 from quorate_node.owner.court_follower import CourtFollower
 from quorate_node.owner.funded_orders import FOLDER as FUNDED_FOLDER
 from quorate_node.owner.leaving import is_leaving
 from quorate_node.owner.pay_watch import PayWatch
 from quorate_node.periodic import HealthMonitor
+from quorate_node.status.gpu_container import GpuTrial, without_unreachable
 from quorate_node.status.income import Income
 from quorate_node.status.job_lines import JobLines
 from quorate_node.status.node_gateway import Gateway
@@ -71,6 +73,8 @@ class ProviderDaemon:
     drain: Drain | None = None
     job_lines: JobLines | None = None
     probe: GpuProbe = field(default_factory=NvmlProbe)
+    trial: GpuTrial = GpuTrial()
+    agree: AgreeToStake = agree_to_all
 
     async def run(self) -> None:
         """Serves until cancelled. Raises Unavailable or Refused if it cannot begin."""
@@ -81,6 +85,14 @@ class ProviderDaemon:
             await self.executor.check()
             inventory = await asyncio.to_thread(read_gpus, self.probe)
             hardware = detect_hardware(self.config.home, inventory)
+            laid_out = await without_unreachable(
+                lay_out(inventory, self.config),
+                inventory,
+                self.executor.sandbox,
+                self.config.home,
+                self.trial,
+            )
+            self.board.put("unreachable gpu", laid_out.unreachable)
             surroundings = Surroundings(
                 config=self.config,
                 keys=self.keys,
@@ -91,6 +103,7 @@ class ProviderDaemon:
                 infos=infos,
                 hardware=hardware,
                 inventory=inventory,
+                laid_out=laid_out,
                 probe=self.probe,
                 is_on_offer=self.is_on_offer,
             )
@@ -237,6 +250,7 @@ class ProviderDaemon:
                 url=self.url,
                 is_on_offer=self.is_on_offer,
                 group=group,
+                agree=self.agree,
             )
             tasks = {
                 "ticks": periodic.tick(parts.core, parts.actor, clock),

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from quorate_node.owner.key_rotation import Rotation
 from quorate_node.owner.leaving import is_leaving
 from quorate_node.owner.registration import (
     MARKER,
+    RegistrationState,
     check_coordinator,
     is_staked,
     missing,
@@ -32,8 +33,8 @@ from quorate_node.owner.stake_release import StakeRelease
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.ports import Clock
-from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Hash32, Seconds
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Hash32, Seconds, usd
 from quorate_runtime.process.health import Board
 from quorate_runtime.process.systemd_notify import Notifier
 
@@ -48,6 +49,12 @@ POLL_SECONDS = 0.5
 SEND_SECONDS = Seconds(10)
 
 log = logging.getLogger(__name__)
+AgreeToStake = Callable[[str], Awaitable[bool]]
+"""Shows a question to the owner, and returns the answer."""
+
+
+async def agree_to_all(_question: str) -> bool:
+    return True
 
 
 @dataclass(slots=True)
@@ -108,6 +115,7 @@ class MarketEntry:
     url: str
     is_on_offer: asyncio.Event
     group: asyncio.TaskGroup
+    agree: AgreeToStake
     _staking_later: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def run(self) -> None:
@@ -157,7 +165,7 @@ class MarketEntry:
             contracts=parts.contracts,
             owner=self.keys.owner,
             home=self.config.home,
-            cpu=(CPUS.id(), self.config.slots),
+            cpu=(CPUS.id(), self.config.cpu_slots),
             clock=clock,
         )
         heartbeats = periodic.send_heartbeats(parts.core, parts.announcements, clock, self.board)
@@ -241,12 +249,17 @@ class MarketEntry:
         client, contracts = self.parts.client, self.parts.contracts
         try:
             now = await slots_to_stake(client, contracts, self.keys, self.config, wanted)
-            lacking, registered = await self._look_and_stake(now)
+            found = await registration_state(client, contracts, self.keys, now)
         except Unavailable as error:
             # Not re-raised: a provider that was registered with the same slots most likely still
             # is. Any other provider tries again.
             return None if _read(self._marker) == mark else (str(error),)
         except Refused as error:
+            return (str(error),)  # not re-raised: the caller shows it and tries again
+        await self._ask_before_staking(found)
+        try:
+            lacking, registered = await self._look_and_stake(now)
+        except (Unavailable, Refused) as error:
             return (str(error),)  # not re-raised: the caller shows it and tries again
         if lacking:
             return lacking
@@ -259,6 +272,26 @@ class MarketEntry:
         stake_classes.remember(self.config.home, wanted)
         self.board.put("stake")
         return None
+
+    async def _ask_before_staking(self, found: RegistrationState) -> None:
+        """Stake moves only as far as the owner agreed. Raises Refused, which ends the daemon."""
+        config = self.config
+        is_agreed = config.probation or found.stake_after <= config.stake_agreed
+        if not found.short or found.has_left or is_agreed or self.keys.owner is None:
+            return
+        names = {slot.pool.id(): str(slot.pool) for slot in self.parts.terms.slots}
+        slots = ", ".join(f"{count} x {names[pool]}" for pool, count in found.short.items())
+        question = (
+            f"Stake {usd(found.stake_missing)} USD of 0x{self.keys.account.hex()} in slots of the "
+            f"pools {slots}?"
+        )
+        if not await self.agree(question):
+            flag = usd(found.stake_after).removesuffix(".00")
+            raise Refused(
+                Code.BAD_AMOUNT,
+                f"nothing was staked. {question} Agree with `quorate node up --yes`, or for "
+                f"services with `quorate node init --stake {flag}`",
+            )
 
     def _stake_later(self) -> None:
         """Goes on offer on probation, and stakes once the owner's account holds enough."""

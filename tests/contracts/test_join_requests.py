@@ -17,7 +17,7 @@ from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.owner_desk import OwnerDesk
 from quorate_node.cli.requesting import Wish, requests_for
 from quorate_node.machine.gpu_slots import LaidOut, lay_out
-from quorate_node.status.diagnostics import _wanted
+from quorate_node.status.diagnostics import pools_of
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.ports import Sandbox
@@ -71,10 +71,14 @@ def opened(found: RequestFile) -> dict[Hash32, list[int]]:
 
 
 @pytest.mark.rule("2.8", "2.12")
+def wanted_of(config: Config, sandbox: Sandbox | None, gpus: LaidOut) -> dict[Hash32, int]:
+    return {pool.id(): count for pool, count in pools_of(config, sandbox, gpus).items()}
+
+
 async def test_an_owner_joins_with_a_stake_slot_for_each_gpu_and_cpu_slot(tmp_path: Path) -> None:
     world = foreign_market()
     [gpus] = GPUS.classes
-    wanted = _wanted(config(tmp_path), Sandbox.DOCKER_RUNC, GPUS)
+    wanted = wanted_of(config(tmp_path), Sandbox.DOCKER_RUNC, GPUS)
     found = await joins(world, tmp_path, wanted)
     assert isinstance(found.requests[0].request, RegisterRequest)
     assert opened(found) == {CPUS.id(): [OPEN_MAX, 2], gpus.pool.id(): [8]}
@@ -104,6 +108,6 @@ def test_gpus_get_stake_slots_only_in_a_sandbox_that_can_run_their_jobs(tmp_path
         (Sandbox.BWRAP, False),
         (None, False),
     ):
-        found = _wanted(config(tmp_path), sandbox, GPUS)
+        found = wanted_of(config(tmp_path), sandbox, GPUS)
         assert found == (cpus | {gpus.pool.id(): 8} if has_gpus else cpus), sandbox
-    assert not _wanted(Config(home=tmp_path, coordinators=(), slots=0), None, LaidOut((), ()))
+    assert not pools_of(Config(home=tmp_path, coordinators=(), slots=0), None, LaidOut((), ()))

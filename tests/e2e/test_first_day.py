@@ -214,7 +214,9 @@ def test_owner_from_init_to_earnings(devnet: Path, people: People, waiting: list
     home = re.search(r"^Provider made in (\S+)$", told, re.MULTILINE)
     assert home and "needs 200.00 USD of stake" in told, told
     window.type(f"quorate devnet fund {home[1]}")
-    daemon.start("quorate node up", "on offer: waiting for jobs", secret)
+    told = daemon.type("quorate node up", {**secret, "[y/N]": "n"}, status=3)
+    assert "Stake 200.00 USD of 0x" in told and "nothing was staked" in told, told
+    daemon.start("quorate node up", "on offer: waiting for jobs", {**secret, "[y/N]": "y"})
     window.type("quorate node price 2.50")
     window.type("quorate node pause")
     assert "not on offer: paused" in window.type("quorate node status")
@@ -370,7 +372,7 @@ def _first_paid_job(window: Terminal, folder: Path, url: str, paid: str) -> Term
     window.type(f"quorate --home $IN/client init {joining}")
     window.type(f"quorate chain fund $IN/provider-* $IN/client {paid}")
     window.type(
-        "for number in 1 2 3; do quorate node up --home $IN/provider-$number "
+        "for number in 1 2 3; do quorate node up --yes --home $IN/provider-$number "
         "> $IN/log-$number 2>&1 & done"
     )
     window.type("quorate --home $IN/client deposit 100")

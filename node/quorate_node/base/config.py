@@ -73,6 +73,7 @@ GIB = 1 << 30
 STORE_BYTES_MIN = 20 * GIB  # of the content store, if the owner sets no size
 STORE_SPARE_BYTES_MAX = 2 * GIB  # of disk that the content store leaves free for everything else
 SLOTS_MAX = 16
+SLOTS_BY_GPUS = -1  # the owner named no number of CPU slots
 GATEWAYS_MAX = 8
 JURY_CASES_MAX = 1_000  # a day
 JOB_USER_MAX = (1 << 31) - (1 << 16)
@@ -126,6 +127,12 @@ def cpu_level_of(text: str, flag: str) -> str:
     return text
 
 
+def slots_of(text: str, flag: str) -> int:
+    if not text.isdecimal() or len(text) > 2 or int(text) > SLOTS_MAX:
+        raise Refused(Code.MALFORMED, f"{flag}: {text[:20]!r} is not between 0 and {SLOTS_MAX}")
+    return int(text)
+
+
 class Settings(Struct, frozen=True):
     """The owner's choices, in bytes and micro-USD per slot-hour. A zero account is `init`'s."""
 
@@ -136,8 +143,13 @@ class Settings(Struct, frozen=True):
         Price, _usd("Decline jobs that pay less, in USD per slot-hour", _price_of)
     ] = Price(0)
     slots: Annotated[
-        int, Option("CPU run slots; each needs one stake slot (0: only GPUs)", most=SLOTS_MAX)
-    ] = 1
+        int,
+        Option(
+            "CPU run slots, each with a stake slot of its own (default: 1, or 0 beside GPUs that "
+            "have a price)",
+            read=slots_of,
+        ),
+    ] = SLOTS_BY_GPUS
     cpu_level: Annotated[
         str,
         Option(
@@ -248,6 +260,15 @@ class Settings(Struct, frozen=True):
         int, Option("Most run slots that juries take at once", most=SLOTS_MAX)
     ] = 1  # 0 = no juries
     jury_cases: Annotated[int, Option("Most cases judged in 24 hours", most=JURY_CASES_MAX)] = 24
+    stake_agreed: Annotated[
+        Amount,
+        Option(
+            "`up` stakes up to so many USD in all without asking; a service needs it",
+            "--stake",
+            read=usd_price,
+            show=lambda value: usd(value).removesuffix(".00"),
+        ),
+    ] = Amount(0)
     trust: Annotated[
         Amount, _usd("USD of unpaid work for each coordinator beyond what its tab guarantees")
     ] = TRUST_DEFAULT
@@ -269,6 +290,11 @@ class Settings(Struct, frozen=True):
     fee_cap_gwei: Annotated[
         int, Option("The most that a transaction may pay per gas", least=1, most=1_000_000)
     ] = 500
+
+    @property
+    def cpu_slots(self) -> int:
+        """A slot that nobody named would need stake, and a part of the machine beside GPUs."""
+        return int(not self.gpu_prices) if self.slots == SLOTS_BY_GPUS else self.slots
 
 
 class Config(Settings, frozen=True, kw_only=True):
@@ -327,7 +353,7 @@ def offer_room_bytes(settings: Settings) -> int:
         provider=ZERO_ADDRESS,
         seq=Sequence((1 << 64) - 1),
         expires=UnixSeconds((1 << 53) - 1),
-        slots=(largest_slot(CPUS),) if settings.slots else (),
+        slots=(largest_slot(CPUS),) if settings.cpu_slots else (),
         inventory=ZERO_HASH,
         sandboxes=(max(Sandbox, key=len).value,),
         kinds=(JobKind.TASK,),

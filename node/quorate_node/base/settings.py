@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quorate_node.base import gpu_settings
-from quorate_node.base.config import GATEWAY_EXAMPLE, KUBO_EXAMPLE, SLOTS_MAX, Settings
+from quorate_node.base.config import (
+    GATEWAY_EXAMPLE,
+    KUBO_EXAMPLE,
+    SLOTS_BY_GPUS,
+    SLOTS_MAX,
+    Settings,
+)
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import usd
@@ -80,9 +86,10 @@ def no_provider(home: Path) -> str:
 
 def _check(settings: Settings) -> None:
     check_bounds(settings)
-    if not settings.slots and not settings.gpu_prices:
-        raise Refused(Code.MALFORMED, f"slots: 0 is not between 1 and {SLOTS_MAX}")
-    if settings.probation and settings.slots + bool(settings.gpu_prices) != 1:
+    least = SLOTS_BY_GPUS if settings.gpu_prices or settings.slots == SLOTS_BY_GPUS else 1
+    if not least <= settings.slots <= SLOTS_MAX:
+        raise Refused(Code.MALFORMED, f"slots: {settings.slots} is not between 1 and {SLOTS_MAX}")
+    if settings.probation and settings.cpu_slots + bool(settings.gpu_prices) != 1:
         raise Refused(
             Code.MALFORMED,
             "probation: without stake one run slot is offered; name --slots 1 and no --gpu-price, "

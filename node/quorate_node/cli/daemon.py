@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from quorate_node.cli import options
 from quorate_node.cli.options import fail, home_of
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors import selection
+from quorate_node.market_entry import AgreeToStake, agree_to_all
 from quorate_node.status.diagnostics import check_node
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -73,6 +75,7 @@ def up(
     executor: options.ExecutorOverride = None,
     port: options.PortOverride = None,
     *,
+    yes: options.AgreeToStake = False,
     log_json: options.LogJson = False,
     log_file: options.LogFile = None,
     home: options.Home = None,
@@ -82,7 +85,7 @@ def up(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; a second signal ends it at once.
 
-    If the owner's key is here and funded, register and stake first.
+    If the owner's key is here and funded, register and stake first. Asks before it stakes.
     """
     folder = home_of(home)
     try:
@@ -99,7 +102,7 @@ def up(
             listen_port=settings.listen_port if port is None else port,
             **read_flags(Config, typed, Settings),
         )
-        asyncio.run(_serve(config, keys))
+        asyncio.run(_serve(config, keys, agree_to_all if yes else ask_owner))
     except (
         Refused,
         Unavailable,
@@ -111,7 +114,7 @@ def up(
         fail(error)
 
 
-async def _serve(config: Config, keys: ProviderKeys) -> None:
+async def _serve(config: Config, keys: ProviderKeys, agree: AgreeToStake) -> None:
     """Runs the daemon until a signal comes.
 
     The journal has all that the daemon acknowledged, so at the end it only has to tell the
@@ -121,7 +124,9 @@ async def _serve(config: Config, keys: ProviderKeys) -> None:
     executor = await selection.choose(config, keys.account.hex(), clock)
     if executor.sandbox is Sandbox.PROCESS:
         typer.echo(selection.BANNER, err=True)
-    daemon = ProviderDaemon(config, keys, executor, clock, notifier=Notifier(os.environ))
+    daemon = ProviderDaemon(
+        config, keys, executor, clock, notifier=Notifier(os.environ), agree=agree
+    )
     try:
         gc_tuning.tune_memory()
         if await serve_until_signal(
@@ -130,3 +135,22 @@ async def _serve(config: Config, keys: ProviderKeys) -> None:
             typer.echo("node: stopped", err=True)
     finally:
         await executor.close()
+
+
+async def ask_owner(question: str) -> bool:
+    """False without a terminal. Unlike a thread that reads, it ends when the daemon is stopped."""
+    if not sys.stdin.isatty():
+        return False
+    typer.echo(f"{question} [y/N]: ", nl=False, err=True)
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[str] = loop.create_future()
+
+    def read() -> None:
+        if not typed.done():
+            typed.set_result(sys.stdin.readline())
+
+    loop.add_reader(sys.stdin, read)
+    try:
+        return (await typed).strip().lower() in ("y", "yes")
+    finally:
+        loop.remove_reader(sys.stdin)

@@ -85,7 +85,7 @@ def _write(
 
 
 def _stake_of(settings: Settings, gpus: LaidOut) -> int:
-    count = settings.slots + sum(len(item.groups) for item in gpus.classes)
+    count = settings.cpu_slots + sum(len(item.groups) for item in gpus.classes)
     return count * (DEVNET if settings.is_devnet else MAINNET).slot_stake
 
 
@@ -134,7 +134,7 @@ def _print_result(
 
 def _slots_of(folder: Path) -> int:
     try:
-        return settings_file.read(folder).slots
+        return settings_file.read(folder).cpu_slots
     except Refused:
         return 0  # not re-raised: this command replaces a file that cannot be read
 
@@ -154,7 +154,7 @@ def _print_all(
 ) -> None:
     is_first, slots_before = before
     _print_result(folder, settings, keys, _gpus(settings), is_first)
-    _print_surplus(slots_before - settings.slots, settings)
+    _print_surplus(slots_before - settings.cpu_slots, settings)
     _print_next_step(folder, home, is_devnet=is_devnet)
 
 

@@ -84,6 +84,9 @@ ExecutorOverride = Annotated[
 PortOverride = Annotated[
     int | None, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any free port")
 ]
+AgreeToStake = Annotated[
+    bool, typer.Option("--yes", help="Stake for what is on offer without a question")
+]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON lines")]
 LogFile = Annotated[
     Path | None,

@@ -12,6 +12,7 @@ from quorate_node.cli import options
 from quorate_node.executors.selection import local_executors
 from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_node.status import gpu_selftest
+from quorate_node.status.gpu_container import IMAGE
 from quorate_node.status.gpu_selftest import Bench, Report, selftest
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Refused, Unavailable
@@ -23,7 +24,7 @@ def selftest_command(
     gpu: Annotated[bool, typer.Option("--gpu", help="Try the GPUs of this machine")] = False,
     image: Annotated[
         str, typer.Option("--image", help="Image with Python and glibc: a name or an archive")
-    ] = gpu_selftest.IMAGE,
+    ] = IMAGE,
     as_json: options.AsJson = False,
 ) -> None:
     """Try GPUs, driver, containers and kernels, and print a remedy for each failure. Exit 3 when

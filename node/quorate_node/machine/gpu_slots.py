@@ -70,6 +70,7 @@ class LaidOut:
 
     classes: tuple[GpuSlots, ...]
     problems: tuple[str, ...]
+    unreachable: str = ""  # why GPUs that were tried in a container are not offered
 
 
 @dataclass(frozen=True, slots=True)

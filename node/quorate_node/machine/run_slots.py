@@ -23,29 +23,33 @@ def divide(
     cpu: Host,
     gpus: tuple[GpuSlots, ...],
     has_volumes: bool = True,
+    unreachable: str = "",
 ) -> tuple[RunSlots, ...]:
     """Cores and memory are divided into a part for each GPU on offer and one for all CPU slots,
     which share what GPU slots leave. All run slots get the same disk. Raises Refused without any
     slot.
     """
-    if not config.slots and not gpus:
+    if not config.cpu_slots and not gpus:
         raise Refused(
             Code.MALFORMED,
-            "slots: 0, and no GPU is on offer: name a number of CPU slots with --slots, or a price "
-            "with --gpu-price",
+            f"no GPU is on offer{': ' * bool(unreachable)}{unreachable}; name a price with "
+            "--gpu-price and see `quorate node check`, or CPU slots with `node init --slots 1`",
         )
     cores = hardware.cores * 1000
     memory = hardware.memory_bytes * MEMORY_SHARE[0] // MEMORY_SHARE[1]
     count = sum(len(group) for item in gpus for group in item.groups)
-    parts = max(1, count + (config.slots > 0))
-    disk = _disk(config, hardware, count + config.slots, has_volumes)
+    parts = max(1, count + (config.cpu_slots > 0))
+    disk = _disk(config, hardware, count + config.cpu_slots, has_volumes)
     found = []
-    if config.slots:
+    if config.cpu_slots:
         left = (cores - cores // parts * count, memory - memory // parts * count)
         resources = _resources(
-            config, config.cpu_millis or left[0] // config.slots, left[1] // config.slots, disk
+            config,
+            config.cpu_millis or left[0] // config.cpu_slots,
+            left[1] // config.cpu_slots,
+            disk,
         )
-        offer = _offer(CPUS, cpu, config.slots, 0, resources, config.price)
+        offer = _offer(CPUS, cpu, config.cpu_slots, 0, resources, config.price)
         found.append(RunSlots(offer, resources))
     for item in gpus:
         size = item.pool.gpus

@@ -49,6 +49,7 @@ class RegistrationState:
     has_left: bool  # for good: it opens no slot any more
     short: Mapping[Hash32, int]  # pool -> run slots without a stake slot
     currency: Currency  # names the token and coin that are missing
+    stake_after: Amount = Amount(0)  # of the account, once the missing slots are open
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ async def registration_state(
     stakes, account = contracts.stakes, keys.account
     opened = {pool: await ask(client, stakes.open_slots_of(account, pool)) for pool in wanted}
     short = {pool: count - opened[pool] for pool, count in wanted.items() if count > opened[pool]}
+    stake_missing, stake_after = await _stakes(client, contracts, account, sum(short.values()))
     return RegistrationState(
         is_registered=await ask(client, stakes.role_of(account)) != 0,
         operator_key=await ask(client, stakes.operator_key(account)),
@@ -104,7 +106,8 @@ async def registration_state(
         owner_coins=await client.balance(account),
         operator_coins=await client.balance(keys.operator.address),
         tokens=await ask(client, contracts.token.balance_of(account)),
-        stake_missing=await _stake_missing(client, contracts, account, sum(short.values())),
+        stake_missing=stake_missing,
+        stake_after=stake_after,
         has_left=await ask(client, stakes.exited_at(account)) > 0,
         short=short,
         currency=await read_currency(
@@ -113,15 +116,16 @@ async def registration_state(
     )
 
 
-async def _stake_missing(
+async def _stakes(
     client: ChainClient, contracts: Contracts, account: Address, short: int
-) -> Amount:
-    """What opening so many slots pulls: the stake of all slots that the account then holds."""
+) -> tuple[Amount, Amount]:
+    """What opening so many slots pulls, and the stake of all slots that the account then holds."""
     if not short:
-        return Amount(0)
+        return Amount(0), Amount(0)
     held = await ask(client, contracts.stakes.held(account))
     whole = (held + short) * contracts.deployment.constants().slot_stake
-    return Amount(whole - await ask(client, contracts.stakes.stake_of(account)))
+    staked = await ask(client, contracts.stakes.stake_of(account))
+    return Amount(whole - staked), Amount(whole)
 
 
 def is_staked(config: Config) -> bool:

@@ -15,7 +15,7 @@ import aiohttp
 
 from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
-from quorate_node.base.config import Config
+from quorate_node.base.config import Config, store_spare_bytes
 from quorate_node.base.provider_keys import SigningKeys
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_node.executors.selection import choose
@@ -35,17 +35,21 @@ from quorate_node.market.coordinator_client import (
     saved_info_path,
 )
 from quorate_node.owner.registration import (
+    COIN_GAS_PRICE_FLOOR,
+    GAS_NEEDED,
     check_coordinator,
     missing,
     registration_state,
     slots_to_stake,
 )
+from quorate_node.status.gpu_container import TOOLKIT, GpuTrial, without_unreachable
 from quorate_protocol.codec import canonical
+from quorate_protocol.limits import OWNERS_MIN_QUORUM
 from quorate_protocol.messages import determinism
-from quorate_protocol.messages.classes import CPUS, Host
+from quorate_protocol.messages.classes import CPUS, Host, Pool
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.ports import Clock, Sandbox
-from quorate_protocol.messages.views import InfoView, OfferView
+from quorate_protocol.messages.views import OfferView
 from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32, usd
@@ -54,6 +58,7 @@ from quorate_runtime.chain import ChainClient, chain_client
 from quorate_runtime.http.client_sessions import plain_session
 
 NEWER_CPU = "use a machine with a newer CPU: x86-64-v2 or ARMv8"
+NO_SLOT = "quorate node init --slots 1, or what the lines about GPUs say"
 DISK_LEAST = 10**9
 CLOCK_SECONDS_MAX = 3  # more than HTTP's whole seconds, less than a devnet's ten-second deadlines
 
@@ -70,18 +75,67 @@ class CheckResult:
     fix: str = ""
 
 
-async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> list[CheckResult]:
-    """A failed check is a result and raises nothing."""
-    init = f"quorate node init --home {shlex.quote(str(config.home))} --coordinator URL"
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a check found of this machine: its sandbox, its host class, and the slots to offer."""
+
+    engine: CheckResult
+    sandbox: Sandbox | None
+    inventory: GpuInventory
+    laid_out: LaidOut
+    host: Host
+    pools: Mapping[Pool, int]  # run slots of each
+    hosts: Mapping[Pool, Host]
+
+    @property
+    def wanted(self) -> dict[Hash32, int]:
+        return {pool.id(): count for pool, count in self.pools.items()}
+
+
+async def look_at_machine(config: Config, keys: SigningKeys | None, clock: Clock) -> Machine:
     inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
-    laid_out = lay_out(inventory, config)
     with TemporaryDirectory() as elsewhere:
         # A check makes no folder for a provider that does not exist
         tried = config if config.coordinators else replace(config, home=Path(elsewhere))
         engine, sandbox = await _engine(tried, keys, clock)
+        laid_out = lay_out(inventory, config)
+        if sandbox is not None:
+            laid_out = await without_unreachable(
+                laid_out, inventory, sandbox, tried.home, GpuTrial()
+            )
     host = detect_host(sandbox, config)
-    found = [*_machine(config.home, host, inventory), *check_gpus(laid_out, sandbox), engine]
-    wanted = _wanted(config, sandbox, laid_out)
+    hosts = {CPUS: host}
+    hosts |= {item.pool: item.host(host) for item in laid_out.classes}
+    pools = pools_of(config, sandbox, laid_out)
+    return Machine(
+        engine=engine,
+        sandbox=sandbox,
+        inventory=inventory,
+        laid_out=laid_out,
+        host=host,
+        pools=pools,
+        hosts=hosts,
+    )
+
+
+def pools_of(config: Config, sandbox: Sandbox | None, laid_out: LaidOut) -> dict[Pool, int]:
+    pools = {CPUS: config.cpu_slots} if config.cpu_slots else {}
+    if sandbox in SANDBOXES_WITH_GPUS:
+        pools |= {item.pool: len(item.groups) for item in laid_out.classes}
+    return pools
+
+
+async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> list[CheckResult]:
+    """A failed check is a result and raises nothing."""
+    init = f"quorate node init --home {shlex.quote(str(config.home))} --coordinator URL"
+    machine = await look_at_machine(config, keys, clock)
+    found = [
+        *_machine(config, machine.host, machine.inventory),
+        *check_gpus(machine.laid_out, machine.sandbox),
+        machine.engine,
+    ]
+    if not machine.pools:
+        found.append(CheckResult("slots", False, "no slot is on offer", NO_SLOT))
     if not config.coordinators:
         return [
             CheckResult("provider", False, f"there is no provider in {config.home}", init),
@@ -89,29 +143,25 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
         ]
     async with plain_session() as session:
         for url in config.coordinators:
-            found.extend(await _coordinator(session, url, config, keys, wanted, clock))
-    return found
+            found.extend(await _coordinator(session, url, config, keys, machine, clock))
+    lacks = [item.name for item in found if not item.is_good]
+    text = f"cannot run yet: {', '.join(dict.fromkeys(lacks))}" if lacks else "nothing is missing"
+    return [*found, CheckResult("first job", not lacks, text, "what the lines above say")]
 
 
 async def wanted_slots(config: Config, keys: SigningKeys, clock: Clock) -> Mapping[Hash32, int]:
-    inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
-    laid_out = lay_out(inventory, config)
-    _, sandbox = await _engine(config, keys, clock)
-    return _wanted(config, sandbox, laid_out)
+    return (await look_at_machine(config, keys, clock)).wanted
 
 
-def _wanted(config: Config, sandbox: Sandbox | None, laid_out: LaidOut) -> dict[Hash32, int]:
-    wanted = {CPUS.id(): config.slots} if config.slots else {}
-    if sandbox in SANDBOXES_WITH_GPUS:
-        wanted |= {item.pool.id(): len(item.groups) for item in laid_out.classes}
-    return wanted
-
-
-def _machine(home: Path, host: Host, inventory: GpuInventory) -> list[CheckResult]:
-    hardware = detect_hardware(_existing(home), inventory)
+def _machine(config: Config, host: Host, inventory: GpuInventory) -> list[CheckResult]:
+    home = _existing(config.home)
+    hardware = detect_hardware(home, inventory)
+    spare = store_spare_bytes(home)
+    quota = min(config.store_bytes, max(0, hardware.disk_bytes - spare))
     size = (
         f"{hardware.cores} cores, {size_text(hardware.memory_bytes)} memory, "
-        f"{size_text(hardware.disk_bytes)} disk free"
+        f"{size_text(hardware.disk_bytes)} disk free, of which contents of jobs may take "
+        f"{size_text(quota)} and {size_text(hardware.disk_bytes - quota)} stay free"
     )
     gpus = "; ".join(
         f"{gpu.model} {size_text(gpu.vram_bytes)}, driver {gpu.driver}" for gpu in hardware.gpus
@@ -144,6 +194,11 @@ def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None) -> list[CheckResult]:
     if laid_out.classes and sandbox is not None and sandbox not in SANDBOXES_WITH_GPUS:
         found.append(CheckResult("gpu slots", False, needs_engine(sandbox), "install Docker"))
         return found
+    if laid_out.unreachable:
+        found.append(CheckResult("gpu container", False, laid_out.unreachable, TOOLKIT))
+    elif laid_out.classes and sandbox is not Sandbox.NOOP:
+        told = "nvidia-smi in a container lists the GPUs of each slot and no others"
+        found.append(CheckResult("gpu container", True, told))
     for item in laid_out.classes:
         text = (
             f"{len(item.groups)} slots of {item.pool} at {usd(item.price)} USD/h each "
@@ -173,10 +228,9 @@ async def _coordinator(
     url: str,
     config: Config,
     keys: SigningKeys | None,
-    wanted: Mapping[Hash32, int],
+    machine: Machine,
     clock: Clock,
 ) -> list[CheckResult]:
-    pool = next(iter(wanted), CPUS.id())  # CPU slots come first
     try:
         info = await fetch_info(
             session, url, saved_info_path(config.path("coordinators"), url), config.home
@@ -184,7 +238,6 @@ async def _coordinator(
         contracts = Contracts.of(deployment_from_info(info))
         client = chain_client(config.chain_urls(info.chain_url), session)
         await check_coordinator(client, contracts, info)
-        owners = await ask(client, contracts.stakes.owner_count(pool))
         found = [
             CheckResult(
                 "coordinator",
@@ -192,11 +245,14 @@ async def _coordinator(
                 f"{url} (0x{info.coordinator.hex()}), fee {info.fee_bps / 100:.2f} %",
             )
         ]
-        found += [
-            await check_clock(session, url, clock),
-            await _market(session, url, info, pool, owners),
-        ]
-        return found + (await _money(client, contracts, config, keys, wanted) if keys else [])
+        found.append(await check_clock(session, url, clock))
+        book = await offer_book(session, url)
+        for pool in machine.pools:
+            owners = await ask(client, contracts.stakes.owner_count(pool.id()))
+            found.append(pool_result(book, pool, machine.hosts[pool], owners, info.limits))
+        return found + (
+            await _money(client, contracts, config, keys, machine.wanted) if keys else []
+        )
     except (Unavailable, Refused) as error:
         # Not re-raised: it is the result of this check.
         words = (error.detail if isinstance(error, Refused) else "") or str(error)
@@ -226,24 +282,34 @@ async def check_clock(session: aiohttp.ClientSession, url: str, clock: Clock) ->
     return CheckResult("clock", abs(ahead) <= CLOCK_SECONDS_MAX, words, "timedatectl set-ntp true")
 
 
-async def _market(
-    session: aiohttp.ClientSession, url: str, info: InfoView, pool: Hash32, owners: int
-) -> CheckResult:
+async def offer_book(session: aiohttp.ClientSession, url: str) -> list[OfferView]:
     tree = await get_json(session, f"{url}/v1/offers")
     rows = tree.get("offers", []) if isinstance(tree, dict) else []
-    offers = [canonical.from_json(OfferView, row) for row in rows]
-    prices = [
-        slot.on_demand
-        for item in offers
+    return [canonical.from_json(OfferView, row) for row in rows]
+
+
+def pool_result(
+    book: list[OfferView], pool: Pool, host: Host, owners: int, limits: str
+) -> CheckResult:
+    """Results are compared inside a class, so owners of this host's class matter too."""
+    slots = [
+        (item.offer.provider, slot)
+        for item in book
         for slot in item.offer.slots
-        if slot.pool.id() == pool and slot.on_demand
+        if slot.pool == pool and slot.on_demand
     ]
-    median = (
+    prices = [slot.on_demand for _, slot in slots]
+    price = (
         f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"
     )
-    return CheckResult(
-        "pool", True, f"{owners} staked owners in this pool on {info.limits}, {median}"
+    alike = len({provider for provider, slot in slots if slot.host == host})
+    text = (
+        f"{pool}: {owners} staked owners in this pool on {limits}, {alike} on offer with this "
+        f"host's class, {price}"
     )
+    if owners < OWNERS_MIN_QUORUM:
+        text += f"; only unverified jobs come before {OWNERS_MIN_QUORUM} owners have staked"
+    return CheckResult("pool", True, text)
 
 
 async def _money(
@@ -269,5 +335,10 @@ async def _money(
     )
     how = "registered" if found.is_registered else "not registered yet (`quorate node up` does it)"
     registered = f"provider 0x{keys.account.hex()} is {how}"
+    gas_price = max(fees.base_fee_wei + fees.tip_wei, COIN_GAS_PRICE_FLOOR)
+    each = usd(contracts.deployment.constants().slot_stake)
+    stake += (
+        f"; {each} USD for each slot, {found.currency.coins(GAS_NEEDED * gas_price)} for gas in all"
+    )
     lacking = (CheckResult("missing", False, item.what, item.remedy + faucet) for item in lacks)
     return [CheckResult("money", not lacks, f"{registered}; {stake}"), *lacking]

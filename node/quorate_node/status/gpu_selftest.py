@@ -5,8 +5,6 @@ what the first people with a new kind of hardware send; a test can then have the
 """
 
 import asyncio
-import re
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -23,34 +21,23 @@ from quorate_attestation.provers.kernel_engine import KernelEngine
 from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_attestation.provers.prover import Prover
 from quorate_node.machine.host_probe import PCI_DEVICES, read_other_hardware
+from quorate_node.status.gpu_container import LIST_GPUS, TOOLKIT, check_listed, run_in_container
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import hash_tuple, sha256
-from quorate_protocol.messages.classes import GPU_ENVIRONMENT
 from quorate_protocol.messages.determinism import PROFILES, TORCH
 from quorate_protocol.messages.gpu_inventory import GpuDevice, GpuInventory
-from quorate_protocol.messages.ports import Clock, Executor, GpuProbe, Mount, Task
+from quorate_protocol.messages.ports import Clock, Executor, GpuProbe
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Hash32, Seconds
-from quorate_runtime.process.hook_folder import write_hook
+from quorate_protocol.units import Hash32
 from quorate_runtime.version import version_number
 
-MIB = 1 << 20
-IMAGE = "python:3.12-slim"  # has Python and the C library that NVIDIA's programs need
-FETCH_SECONDS = 900.0
-RUN_SECONDS = Seconds(120)
-LOG_BYTES_MAX = 64 * 1024
 CHECKED = Parameters(
     order=256, rounds=2, tiles=24, pages=512, page_rounds=2, chains=256, batches=2, chains_opened=8
 )
-_LISTED = re.compile(r"UUID: ((?:GPU|MIG)-[0-9A-Za-z/-]+)")
-_PROGRAM = Path(__file__).with_name("reference_program.py")
 # CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required Driver Versions": CUDA -> branch.
 BRANCH_MIN = {12: 525, 13: 580}
 _INSTALL = "install NVIDIA's driver of branch 525 or newer, load it, and look at `nvidia-smi`"
-_RUNTIME = (
-    "install nvidia-container-toolkit, type `nvidia-ctk runtime configure --runtime=docker`, and "
-    "restart Docker; or name an image that has Python and glibc with --image"
-)
+_RUNTIME = f"{TOOLKIT}; or name an image that has Python and glibc with --image"
 _KERNELS = "pip install 'quorate[cuda12]'; then look at the kernel's log (`dmesg | grep -i xid`)"
 _NONE = "offer this machine's CPUs: `quorate node init`"
 _BITS = "take this GPU out of work, and test its memory, cooling and power supply"
@@ -205,13 +192,8 @@ def _first(inventory: GpuInventory) -> tuple[GpuDevice, str]:
 async def _container(bench: Bench, inventory: GpuInventory) -> str:
     """A container that gets one GPU must list that one and no other."""
     device, uuid = _first(inventory)
-    log, _ = await _run(bench, uuid, ("nvidia-smi", "-L"))
-    listed = set(_LISTED.findall(log))
-    if uuid not in listed:
-        raise Unavailable(f"nvidia-smi in the container does not list {uuid}: {log[:400]!r}", 0)
-    others = sorted(listed - {uuid, device.uuid})
-    if others:
-        raise Unavailable(f"the container has {uuid} and also lists {', '.join(others)}", 0)
+    log, _ = await _run(bench, uuid, LIST_GPUS)
+    check_listed(log, (uuid,), {device.uuid})
     return f"nvidia-smi in a container lists {uuid} and no other"
 
 
@@ -248,49 +230,9 @@ async def _reference(bench: Bench, inventory: GpuInventory) -> str:
 
 
 async def _run(bench: Bench, uuid: str, words: tuple[str, ...]) -> tuple[str, bytes]:
-    """Returns the log and the output file of a container with one GPU."""
-    lease, image = secrets.token_hex(16), await bench.image()
-    task = _task(lease, image, words, bench.folder, uuid)
-    async with bench.sandboxes() as runners, asyncio.timeout(FETCH_SECONDS + RUN_SECONDS):
-        runner = runners[0]
-        if isinstance(image, str):
-            await runner.fetch_image(lease, image, FETCH_SECONDS, needs_gpu=True)
-        await runner.start(task)
-        ended = await runner.wait(lease)
-        log = b""
-        async for piece in runner.logs(lease, follow=True):
-            log = (log + piece.text)[-LOG_BYTES_MAX:]
-        text = log.decode(errors="replace")
-        if ended.status:
-            raise Unavailable(f"{' '.join(words)} ended with {ended.status}: {text[-400:]}", 0)
-        await runner.collect(lease, bench.folder / lease)
-    files = sorted(path for path in (bench.folder / lease).rglob("*") if path.is_file())
-    return text, b"".join(path.read_bytes() for path in files)
-
-
-def _task(lease: str, image: Path | str, words: tuple[str, ...], folder: Path, uuid: str) -> Task:
-    profile = PROFILES[TORCH]
-    program = folder / _PROGRAM.name
-    program.write_bytes(_PROGRAM.read_bytes())
-    program.chmod(0o644)
-    return Task(
-        lease_id=lease,
-        image=image,
-        argv=words,
-        env={**dict(profile.variables), **dict(GPU_ENVIRONMENT)},
-        working_dir="/scratch",
-        mounts=(Mount(program, f"/inputs/{_PROGRAM.name}"),),
-        cpu_millis=1000,
-        memory_bytes=2048 * MIB,
-        shm_bytes=64 * MIB,
-        scratch_bytes=256 * MIB,
-        output_bytes=16 * MIB,
-        output_inodes=64,
-        pids=128,
-        max_duration=RUN_SECONDS,
-        gpus=(uuid,),
-        hook=write_hook(folder / "hook", profile),
-    )
+    image = await bench.image()
+    async with bench.sandboxes() as runners:
+        return await run_in_container(runners[0], image, words, bench.folder, (uuid,))
 
 
 def check_image(named: str) -> Path | None:

@@ -168,7 +168,7 @@ def _provider_up(config: DevnetConfig, index: int) -> list[str]:
     """
     home = config.provider_home(index)
     words = ["node", "up", "--home", str(home), "--password-file", str(config.password_file)]
-    words += ["--stop-on-exit", "--noop-ms", str(config.noop_milliseconds)]
+    words += ["--yes", "--stop-on-exit", "--noop-ms", str(config.noop_milliseconds)]
     words += ["--declined-keep", str(config.declined_keep_seconds)]
     words += ["--cpu-millis", str(1000 * len(os.sched_getaffinity(0)))]
     return [str(home / provider_settings.FILE), config.lie(index), *words]

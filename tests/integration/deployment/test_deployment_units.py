@@ -195,6 +195,8 @@ async def test_the_node_unit_runs(tmp_path: Path) -> None:
             "noop",
             "--port",
             "0",
+            "--stake",
+            "100",
         )
         await asyncio.to_thread(
             initialise, tmp_path, "node", "init", *where, "--home", str(tmp_path / "node")

@@ -8,14 +8,17 @@ import dataclasses
 import pytest
 
 from quorate_contracts.calls import ask
+from quorate_node.base.config import SLOTS_BY_GPUS
 from quorate_node.base.gpu_settings import GpuLayout, GpuPrice
 from quorate_node.core.phases import Committed, Declined, Lapsed, Running
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.noop_executor import NoopExecutor
+from quorate_node.status.gpu_container import GpuTrial
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.job_spec import MIB, GpuRequest, Resources
-from quorate_protocol.messages.ports import Task
+from quorate_protocol.messages.ports import Sandbox, Task
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import DeclineReason, Hash32, Price
 from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
@@ -59,8 +62,27 @@ def provider(market: Stage, probe: FadingProbe) -> tuple[ProviderDaemon, Recordi
     executor = RecordingExecutor(market.home / "noop", SystemClock(), LONG_MS)
     plain = market.daemon(market.coordinator.url, executor=executor)
     layout, price = (GpuLayout(size=2),), (GpuPrice(Price(25_000)),)
-    config = replace(plain.config, gpu_slots=layout, gpu_prices=price)
+    config = replace(plain.config, slots=1, gpu_slots=layout, gpu_prices=price)
     return dataclasses.replace(plain, config=config, probe=probe), executor
+
+
+async def test_gpus_that_no_container_reaches_stop_the_daemon_before_it_stakes(
+    market: Stage,
+) -> None:
+    """The recorded machine has no container toolkit."""
+    daemon, executor = provider(market, FadingProbe())
+    executor.sandbox = Sandbox.DOCKER_RUNC
+    daemon.config = replace(daemon.config, slots=SLOTS_BY_GPUS)
+
+    async def lacking() -> str:
+        return "the engine has neither toolkit nor CDI"
+
+    daemon.trial = GpuTrial(engine_problem=lacking)
+    with pytest.raises(
+        Refused, match="no GPU is on offer: .* 0 of 2 slots: the engine has neither"
+    ):
+        await daemon.run()
+    assert await ask(market.client, market.contracts.stakes.role_of(OWNER.address)) == 0
 
 
 async def assign(market: Stage, daemon: ProviderDaemon, number: int) -> Hash32:

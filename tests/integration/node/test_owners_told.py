@@ -3,32 +3,35 @@ markets).
 """
 
 import pytest
-from aiohttp import ClientSession, web
 
-from quorate_node.status.diagnostics import _market
+from quorate_node.status.diagnostics import pool_result
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages.views import BeaconView, InfoView
-from quorate_protocol.units import Bps, Label, Seconds
-from support.http_server import on_loopback
-from support.markets.provider_world import COORDINATOR, STATEMENT_KEY
-from support.markets.scripted_market import CPUS, Market, Party
+from quorate_protocol.messages.classes import CPUS as CPU_POOL
+from quorate_protocol.messages.classes import Host, Pool
+from quorate_protocol.messages.views import OfferView
+from quorate_protocol.units import Address, Label, Signature
+from support.markets.scripted_market import Market, Party
 from support.messages import a_spec
+from support.offers import a_slot, an_offer
+
+
+def row(number: int, pool: Pool, price: int, host: Host) -> OfferView:
+    offer = an_offer(Address(bytes([number]) * 20), 1, 1, [a_slot(pool, price, host=host)])
+    return OfferView(offer, Signature(bytes(65)), 1, 0, 0, is_alive=True)
 
 
 @pytest.mark.rule("5.43")
-async def test_node_check_says_how_many_owners_the_class_has() -> None:
-    async def offers(_: web.Request) -> web.Response:
-        return web.json_response({"offers": []})
-
-    app = web.Application()
-    app.router.add_get("/v1/offers", offers)
-    beacon = BeaconView("", bytes(96), Seconds(2), 1)
-    info = InfoView(
-        COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), DEVNET.name, "0"
+def test_node_check_says_how_many_owners_each_pool_and_the_hosts_class_have() -> None:
+    mine, gpus = Host("x86_64", "v3"), Pool("RTX 4090")
+    book = [row(1, gpus, 400_000, mine), row(2, gpus, 600_000, Host("x86_64", "v2"))]
+    found = pool_result(book, gpus, mine, 3, DEVNET.name)
+    assert found.text == (
+        "RTX 4090: 3 staked owners in this pool on devnet, 1 on offer with this host's class, "
+        "median price 0.50 USD/h"
     )
-    async with on_loopback(app) as url, ClientSession() as session:
-        found = await _market(session, url, info, CPUS, 2)
-    assert "2 staked owners in this pool on devnet" in found.text
+    found = pool_result(book, CPU_POOL, mine, 2, DEVNET.name)
+    assert "0 on offer" in found.text and "no offer yet" in found.text
+    assert found.text.endswith("only unverified jobs come before 3 owners have staked")
 
 
 @pytest.mark.rule("5.43")

@@ -152,8 +152,8 @@ def test_invalid_option_is_refused_by_name_before_anything_is_written(
 @pytest.mark.parametrize(
     ("was", "now"),
     [
-        ('"slots":1', '"slots":0'),
-        ('"slots":1', '"slots":17'),
+        ('"slots":-1', '"slots":0'),
+        ('"slots":-1', '"slots":17'),
         ('"listenPort":7710', '"listenPort":70000'),
         ('"storeBytes":', '"storeBytes":-1'),
         ('"jurySlots":1', '"jurySlots":17'),

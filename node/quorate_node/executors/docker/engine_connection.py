@@ -3,6 +3,7 @@
 import logging
 import os
 import platform
+import shutil
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 CALL_SECONDS = 60
+NVIDIA_HOOK = "nvidia-container-runtime-hook"
 
 
 def connect(
@@ -62,6 +64,30 @@ def _digests(api: docker.APIClient, name: str) -> list[str]:
         api.pull(name, tag=None if ":" in name else "latest")
         found = api.inspect_image(name)  # type: ignore[no-untyped-call]
     return list(found["RepoDigests"])
+
+
+def why_no_gpus() -> str:
+    """Says why the engine can give GPUs to no container; "" if it may be able to."""
+    try:
+        api = connect()
+        try:
+            info = api.info()
+        finally:
+            api.close()
+    except docker.errors.DockerException as error:
+        return f"no container engine answers ({error})"
+    return gpu_problem(info, shutil.which(NVIDIA_HOOK) is not None)
+
+
+def gpu_problem(info: Mapping[str, object], has_hook: bool) -> str:
+    """`has_hook`: NVIDIA's hook is installed, which the engine then runs for `--gpus`."""
+    runtimes, listed = info.get("Runtimes") or {}, _list(info.get("DiscoveredDevices"))
+    is_listed = any("nvidia.com/gpu" in str(device) for device in listed)
+    # Engines before 28.2 do not say which devices they know.
+    may_know = bool(info.get("CDISpecDirs")) and "DiscoveredDevices" not in info
+    if has_hook or "nvidia" in str(runtimes) or is_listed or may_know:
+        return ""
+    return "the engine has neither NVIDIA's container toolkit nor CDI devices nvidia.com/gpu"
 
 
 class _Client(docker.APIClient):
