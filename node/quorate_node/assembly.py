@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +19,15 @@ from quorate_node.base.config import AttestationChoice, Config, store_spare_byte
 from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
 from quorate_node.base.operator_keys import OperatorKeys
 from quorate_node.base.provider_keys import ProviderKeys
+from quorate_node.base.schedule import schedule_of
 from quorate_node.core import effects, events
+from quorate_node.core.capacity import held_gpus
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import GpuDriver, Policy, Terms
 from quorate_node.effect_performer import EffectPerformer
+from quorate_node.executors.base.slot_users import job_users
 from quorate_node.executors.job_runner import JobRunner
+from quorate_node.machine.gpu_manners import GpuManners, GpuUse
 from quorate_node.machine.gpu_slots import LaidOut, lay_out
 from quorate_node.machine.host_probe import detect_host
 from quorate_node.machine.nvml_probe import GpuWatch
@@ -116,6 +120,7 @@ class Surroundings:
     laid_out: LaidOut  # the slots of GPUs that containers reach
     probe: GpuProbe
     is_on_offer: asyncio.Event  # set once the provider has sent its first offer
+    read_gpu_use: Callable[[], tuple[GpuUse, ...]]
 
 
 def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
@@ -146,7 +151,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     dialers |= _dialers(
         given, terms, actor, coordinators, store, attestation, connections, verdict_checks
     )
-    gpu_watch = GpuWatch(given.probe, actor, clock, given.board, lambda: core.terms.gpus)
+    gpu_watch = _gpu_watch(given, core, actor)
     job_runner = _job_runner(given, terms, store, gpu_watch)
     announcements = Announcements(
         core, dialers, operator_keys, clock, attestation.attested, connections.publish
@@ -196,6 +201,19 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     )
 
 
+def _gpu_watch(
+    given: Surroundings, core: ProviderCore, actor: Actor[events.Event, effects.Effect]
+) -> GpuWatch:
+    config = given.config
+    manners = GpuManners(
+        job_users=job_users(config.path("docker"), config.job_user),
+        held=lambda: held_gpus(core.live(), core.jury.values()),
+        max_celsius=config.max_temperature,
+        read=given.read_gpu_use,
+    )
+    return GpuWatch(given.probe, actor, given.clock, given.board, lambda: core.terms.gpus, manners)
+
+
 def _terms(given: Surroundings) -> Terms:
     return terms_of(
         given.config,
@@ -222,6 +240,7 @@ def _drain(
         marker=given.config.path("stopping"),
         board=given.board,
         is_on_offer=given.is_on_offer,
+        schedule=schedule_of(given.config.schedule),
     )
 
 

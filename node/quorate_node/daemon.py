@@ -10,6 +10,7 @@ run and to tasks that have finished.
 import asyncio
 import logging
 import shlex
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -19,9 +20,11 @@ from quorate_node import periodic
 from quorate_node.assembly import Parts, Surroundings, assemble
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import ProviderKeys
+from quorate_node.base.schedule import schedule_of
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile, unwanted_pins
+from quorate_node.machine.gpu_manners import GpuUse, power_lines, read_use
 from quorate_node.machine.gpu_slots import lay_out
 from quorate_node.machine.host_probe import detect_hardware, read_gpus
 from quorate_node.machine.nvml_probe import NvmlProbe
@@ -73,6 +76,7 @@ class ProviderDaemon:
     drain: Drain | None = None
     job_lines: JobLines | None = None
     probe: GpuProbe = field(default_factory=NvmlProbe)
+    read_gpu_use: Callable[[], tuple[GpuUse, ...]] = read_use
     trial: GpuTrial = GpuTrial()
     agree: AgreeToStake = agree_to_all
 
@@ -106,11 +110,12 @@ class ProviderDaemon:
                 laid_out=laid_out,
                 probe=self.probe,
                 is_on_offer=self.is_on_offer,
+                read_gpu_use=self.read_gpu_use,
             )
             parts = assemble(surroundings, stack)
             self.drain = parts.drain
             await parts.actor.start()
-            self.job_lines = JobLines(parts.core, self.config.home, self.clock)
+            self.job_lines = JobLines(parts.core, self.config.home, self.clock, parts.gpu_watch)
             stack.callback(self.job_lines.close)
             failed = await self._reconcile(parts)
             await self._listen(parts, hardware, stack)
@@ -270,6 +275,8 @@ class ProviderDaemon:
             }
             if self.job_lines is not None:
                 tasks["job lines"] = self.job_lines.run()
+            if self.config.schedule or parts.core.scalars.is_outside_schedule:
+                tasks["schedule"] = parts.drain.follow_schedule()
             if parts.terms.gpus:
                 tasks["GPUs"] = parts.gpu_watch.run()
             if parts.p2p_transport is not None:
@@ -280,6 +287,10 @@ class ProviderDaemon:
     async def _report(self, parts: Parts, failed: tuple[events.TaskFailed, ...]) -> None:
         if not parts.core.is_configured(parts.terms):
             await parts.actor.submit(events.Configured(parts.terms))
+        if parts.terms.gpus and self.config.power_limit:
+            uuids, watts = parts.terms.gpus, self.config.power_limit
+            for line in await asyncio.to_thread(power_lines, uuids, watts, may_set=True):
+                log.warning("power limit: %s", line)
         if parts.terms.gpus or any(item.gpus for item in parts.core.live()):
             await parts.gpu_watch.look()
         for event in failed:
@@ -295,13 +306,22 @@ class ProviderDaemon:
             self.board.problems(),
             parts.store.fetched.by_source(),
             OwnerFacts(
-                self.is_on_offer.is_set(),
-                is_leaving(self.config.home),
-                parts.attestation.attested(parts.core.terms.slots),
-                self.job_lines.income if self.job_lines is not None else Income(),
-                parts.account_watch.newest,
+                is_on_offer=self.is_on_offer.is_set(),
+                is_leaving=is_leaving(self.config.home),
+                attested=parts.attestation.attested(parts.core.terms.slots),
+                income=self.job_lines.income if self.job_lines is not None else Income(),
+                account=parts.account_watch.newest,
+                kept_back=parts.gpu_watch.kept_back,
+                closed_until=self._closed_until(parts.core),
+                electricity=self.config.electricity,
             ),
         )
+
+    def _closed_until(self, core: ProviderCore) -> str:
+        if not core.scalars.is_outside_schedule:
+            return ""
+        opens = schedule_of(self.config.schedule).opens_at(self.clock.now())
+        return opens.strftime("%a %H:%M %Z")
 
     async def _stop_all(self) -> None:
         for lease_id in await self.executor.leases():

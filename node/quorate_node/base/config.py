@@ -21,6 +21,7 @@ from quorate_node.base.gpu_settings import (
     layouts_of,
     prices_of,
 )
+from quorate_node.base.schedule import schedule_text
 from quorate_node.base.typed_values import (
     address_of,
     bytes_of,
@@ -269,6 +270,23 @@ class Settings(Struct, frozen=True):
             show=lambda value: usd(value).removesuffix(".00"),
         ),
     ] = Amount(0)
+    schedule: Annotated[
+        str,
+        Option(
+            "Hours of the machine's time in which jobs are taken, such as \"mon-fri 19:00-08:00, "
+            'sat-sun" (default: always)',
+            read=schedule_text,
+        ),
+    ] = ""
+    max_temperature: Annotated[
+        int, Option("Degrees Celsius above which a GPU takes no new job (0: any)", most=120)
+    ] = 0
+    power_limit: Annotated[
+        int, Option("Watts that each GPU may draw; setting it needs root (0: any)", most=2_000)
+    ] = 0
+    electricity: Annotated[Price, _usd("USD per kWh, for what jobs earn after electricity")] = (
+        Price(0)
+    )
     trust: Annotated[
         Amount, _usd("USD of unpaid work for each coordinator beyond what its tab guarantees")
     ] = TRUST_DEFAULT

@@ -16,6 +16,7 @@ from quorate_node.base.config import (
     SLOTS_MAX,
     Settings,
 )
+from quorate_node.base.schedule import schedule_of
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import usd
@@ -95,6 +96,7 @@ def _check(settings: Settings) -> None:
             "probation: without stake one run slot is offered; name --slots 1 and no --gpu-price, "
             "or --slots 0 and one slot of GPUs",
         )
+    schedule_of(settings.schedule)
     gpu_settings.check(settings.gpu_slots, settings.gpu_prices, settings.price_floor)
     if not settings.coordinators:
         raise Refused(

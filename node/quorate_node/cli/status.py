@@ -17,6 +17,7 @@ from quorate_protocol.units import usd
 
 DAYS_PRINTED = 7
 LINES_PRINTED = 5
+MILLIJOULES_PER_KWH = 3_600_000_000
 
 
 def status(home: options.Home = None, as_json: options.AsJson = False) -> None:
@@ -41,6 +42,8 @@ def status_lines(tree: canonical.Json) -> list[str]:
         f"not on offer: {why}" if why else "on offer",
     ]
     lines += [f"  {slot_line(slot)}" for slot in tree.get("slots", [])]
+    if not why:
+        lines += [f"  GPU {uuid}: {said}" for uuid, said in tree.get("keptBack", {}).items()]
     if profiles := tree.get("profiles"):
         lines.append(f"profiles: {profiles_text(profiles)}")
     ended = f"{tree.get('jobsPaid', 0)} paid, {tree.get('jobsUnpaid', 0)} not paid"
@@ -48,7 +51,7 @@ def status_lines(tree: canonical.Json) -> list[str]:
     lines += [f"  {lease_line(lease)}" for lease in tree["leases"]]
     lines += _coordinators(tree)
     lines += account_lines(tree["account"]) if tree.get("account", {}).get("readAt") else []
-    lines += income_lines(tree.get("income", []))
+    lines += income_lines(tree.get("income", []), int(tree.get("electricity", 0)))
     lines += [
         f"  declined: {item['reason']}: {item['text']}"
         for item in tree["declined"][-LINES_PRINTED:]
@@ -130,7 +133,7 @@ def account_lines(account: canonical.Json) -> list[str]:
     return lines
 
 
-def income_lines(days: list[canonical.Json]) -> list[str]:
+def income_lines(days: list[canonical.Json], electricity: int = 0) -> list[str]:
     """Returns one line for each of the newest days with income."""
     lines = []
     for day in days[-DAYS_PRINTED:]:
@@ -138,8 +141,19 @@ def income_lines(days: list[canonical.Json]) -> list[str]:
         lost = f", {usd(back)} taken back" if back else ""
         unpaid = f", {day['unpaid']} not paid" if day["unpaid"] else ""
         paid = counted(day["paid"], "job")
-        lines.append(f"  {day['day']}: {usd(int(day['earned']))} USD, {paid}{unpaid}{lost}")
+        power = _energy(day, electricity) if electricity else ""
+        lines.append(f"  {day['day']}: {usd(int(day['earned']))} USD, {paid}{unpaid}{lost}{power}")
     return ["income by day (UTC):", *lines] if lines else []
+
+
+def _energy(day: canonical.Json, electricity: int) -> str:
+    """What GPUs took while jobs ran, and what is left of the earnings after it."""
+    millijoules = int(day.get("gpuMillijoules", 0))
+    cost = -(-millijoules * electricity // MILLIJOULES_PER_KWH)
+    left = int(day["earned"]) - int(day["takenBack"]) - cost
+    kwh = millijoules / MILLIJOULES_PER_KWH
+    sign = "-" if left < 0 else ""
+    return f"; {kwh:.2f} kWh cost {usd(cost)} USD, {sign}{usd(abs(left))} USD are left"
 
 
 def coins(wei: int) -> str:

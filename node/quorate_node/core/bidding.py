@@ -168,16 +168,16 @@ def answer(
     terms: Terms,
     live: tuple[Execution, ...],
     jury: tuple[JuryDuty, ...],
-    is_draining: bool,
+    takes_no_work: bool,
     gone: frozenset[str] = frozenset(),
     store_bytes: int = BYTES_OF_SLOT_MAX,
     bandwidth: int = BANDWIDTH_DEFAULT,
 ) -> tuple[DeclineCause | None, UnixSeconds]:
     """Returns the reason to decline (None to accept), and when a run slot will be free (0 if that
-    is not it). `gone` are GPUs that the driver no longer lists; `store_bytes` and `bandwidth`
-    are the newest offer's.
+    is not it). `gone` are GPUs that are not listed or kept back; `store_bytes` and `bandwidth` are
+    the newest offer's.
     """
-    if is_draining:
+    if takes_no_work:
         return DeclineCause(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
     if event.is_rotating:
         text = "the operator key changes, GPUs are challenged, or a receipt was false"
@@ -189,7 +189,7 @@ def answer(
         return no, NO_START
     offered = {slot.pool.id() for slot in capacity.offered(terms, gone)}
     if assignment.pool not in offered:
-        text = "the GPUs of this class are gone: the driver does not list them any more"
+        text = "the GPUs of this pool are gone, too hot, or in the owner's use"
         return DeclineCause(DeclineReason.MISMATCH, text), NO_START
     if capacity.free(terms, assignment.pool, live, jury, gone) > 0:
         return _store_is_full(event, live, UnixSeconds(at + terms.limits.decline_ahead_max))

@@ -158,9 +158,12 @@ class OfferDue(Struct, frozen=True, tag=True):
 
 
 class GpusRead(Struct, frozen=True, tag=True):
-    """The driver names all GPUs that it has. The core gives up leases of those that are gone."""
+    """The driver names all GPUs that it has. The core gives up leases of those that are gone.
+    Those that are kept back get no new lease.
+    """
 
     uuids: tuple[str, ...]  # of GPUs and of their partitions
+    kept_back: tuple[str, ...] = ()
 
 
 class StoreRead(Struct, frozen=True, tag=True):
@@ -173,6 +176,12 @@ class DrainRequested(Struct, frozen=True, tag=True):
     """The owner wants no new work, or wants work again."""
 
     is_on: bool
+
+
+class ScheduleRead(Struct, frozen=True, tag=True):
+    """Whether the owner's schedule lets new work in now."""
+
+    is_open: bool
 
 
 class Configured(Struct, frozen=True, tag=True):
@@ -282,7 +291,7 @@ LeaseEvent = (
     | StopReceived
 )
 ExecutionEvent = LeaseEvent | CommitReceiptReceived | Tick
-OwnEvent = OfferDue | StoreRead | DrainRequested | Configured
+OwnEvent = OfferDue | StoreRead | DrainRequested | ScheduleRead | Configured
 MoneyEvent = VoucherReceived | TabSeen | ReceiptChecked | OrderFunded
 JuryEvent = Reexecuted | VoteConfirmed | ChainVotingEnded | ChainCaseDecided
 Event = (

@@ -57,6 +57,8 @@ class Scalars(Struct, frozen=True):
     store_bytes: int = BYTES_OF_SLOT_MAX  # room in the content store, `in_steps`
     fetch_rates: tuple[int, ...] = ()  # bytes a second of the last fetches
     gpus_gone: tuple[str, ...] = ()  # GPUs of the terms that the driver does not list any more
+    gpus_kept_back: tuple[str, ...] = ()  # that the owner uses, or that are too hot
+    is_outside_schedule: bool = False
 
     @property
     def bandwidth(self) -> int:
@@ -109,7 +111,7 @@ class ProviderCore(Tables):
 
     def is_idle(self) -> bool:
         """Returns whether no job and no jury duty runs, and new work is taken."""
-        return not self.active and not self.jury and not self.scalars.is_draining
+        return not self.active and not self.jury and not self.takes_no_work
 
     def debt(self, coordinator: Address) -> Debt:
         return self.debts.get(coordinator) or NO_DEBT
@@ -124,19 +126,27 @@ class ProviderCore(Tables):
         return Owed(debt.vouched, debt.held, Amount(sum(under_way)))
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
-        jury, is_draining = tuple(self.jury.values()), self.scalars.is_draining
-        return capacity.free_slots(self.terms, self.live(), jury, is_draining, self.gone())
+        jury, is_draining = tuple(self.jury.values()), self.takes_no_work
+        return capacity.free_slots(self.terms, self.live(), jury, is_draining, self.unusable())
 
     def gone(self) -> frozenset[str]:
         return frozenset(self.scalars.gpus_gone)
 
+    def unusable(self) -> frozenset[str]:
+        """GPUs that get no new lease. Jury duties are due all the same, as during a pause."""
+        return self.gone() | frozenset(self.scalars.gpus_kept_back)
+
+    @property
+    def takes_no_work(self) -> bool:
+        return self.scalars.is_draining or self.scalars.is_outside_schedule
+
     def offered_slots(self) -> tuple[SlotOffer, ...]:
-        """Returns the slots that the offer names: all, except GPU slots with a GPU that is gone."""
-        return capacity.offered(self.terms, self.gone())
+        """Returns the slots that the offer names: all, except GPU slots with an unusable GPU."""
+        return capacity.offered(self.terms, self.unusable())
 
     def is_withdrawn(self) -> bool:
-        """Returns whether the provider offers nothing: while draining, or without any slot."""
-        return self.scalars.is_draining or not self.offered_slots()
+        """Returns whether the provider offers nothing: it takes no work, or has no slot."""
+        return self.takes_no_work or not self.offered_slots()
 
     def offered(self, can_work: bool) -> tuple[FreeSlots, ...]:
         """Returns the free run slots that a heartbeat announces.
@@ -240,6 +250,9 @@ class ProviderCore(Tables):
             case events.DrainRequested():
                 self._set_scalars(replace(self.scalars, is_draining=event.is_on))
                 return ()
+            case events.ScheduleRead():
+                self._set_scalars(replace(self.scalars, is_outside_schedule=not event.is_open))
+                return ()
             case events.StoreRead():
                 return self._on_store_read(event, at)
             case events.Configured():
@@ -274,7 +287,13 @@ class ProviderCore(Tables):
     def _on_gpus_read(self, event: events.GpusRead, item: Input[Event]) -> tuple[Effect, ...]:
         """Gives up what ran on GPUs that are gone, and changes the offer at once."""
         listed, before = frozenset(event.uuids), self.offered_slots()
-        self._set_scalars(replace(self.scalars, gpus_gone=tuple(sorted(self.terms.gpus - listed))))
+        self._set_scalars(
+            replace(
+                self.scalars,
+                gpus_gone=tuple(sorted(self.terms.gpus - listed)),
+                gpus_kept_back=tuple(sorted(self.terms.gpus.intersection(event.kept_back))),
+            )
+        )
         due: list[Effect] = []
         for found in self.live():
             lost = tuple(uuid for uuid in found.gpus if uuid not in listed)
@@ -345,8 +364,8 @@ class ProviderCore(Tables):
             terms,
             live,
             jury,
-            self.scalars.is_draining,
-            self.gone(),
+            self.takes_no_work,
+            self.unusable(),
             self.scalars.store_bytes,
             self.scalars.bandwidth,
         )
@@ -354,7 +373,7 @@ class ProviderCore(Tables):
             owed = self.owed(assignment.coordinator)
             most = debts.most_pay(assignment)
             no = debts.why_unsecured(debt.tab, owed, most, terms.policy)
-        gpus = () if no else self._gpus_for(assignment.pool)
+        gpus = () if no else self._gpus_for(assignment.pool, self.unusable())
         bandwidth = self.scalars.bandwidth
         begun, due = execution.begin(event, at, no, start_by, quoted, terms, gpus, bandwidth)
         self._store_execution(begun)
@@ -501,15 +520,15 @@ class ProviderCore(Tables):
             jury, pool = tuple(self.jury.values()), duty.pool
             free = capacity.free(self.terms, pool, self.live(), jury, self.gone())
             if free > 0 and jury_duty.has_room(jury, self.terms):
-                gpus = self._gpus_for(pool)
+                gpus = self._gpus_for(pool, self.gone())
                 self.jury[duty.case_id], more = jury_duty.begin(duty, gpus)
                 due.extend(more)
         return tuple(due)
 
-    def _gpus_for(self, pool: Hash32) -> tuple[str, ...]:
+    def _gpus_for(self, pool: Hash32, unusable: frozenset[str]) -> tuple[str, ...]:
         """Returns the GPUs of the run slot that the next lease gets; none in a CPU class."""
         jury = tuple(self.jury.values())
-        groups = capacity.free_groups(self.terms, pool, self.live(), jury, self.gone())
+        groups = capacity.free_groups(self.terms, pool, self.live(), jury, unusable)
         return groups[0] if groups else ()
 
     # ---------------------------------------------------------------------------------------- money

@@ -10,6 +10,7 @@ import pynvml as nvml
 
 from quorate_node.core import events
 from quorate_node.core.events import EventSink
+from quorate_node.machine.gpu_manners import GpuManners
 from quorate_protocol.messages.gpu_inventory import (
     DEVICES_MAX,
     PARTITIONS_MAX,
@@ -185,6 +186,8 @@ class GpuWatch:
     clock: Clock
     board: Board
     named: Callable[[], frozenset[str]]  # the offered ones; the owner is told of those gone
+    manners: GpuManners | None = None
+    kept_back: dict[str, str] = field(default_factory=dict)  # of the offered ones: why
     _listed: frozenset[str] | None = None  # as submitted last
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -196,12 +199,20 @@ class GpuWatch:
     async def look(self) -> None:
         """Returns when the journal has what has changed."""
         async with self._turn:
-            listed = uuids_of(await self._inventory())
-            if listed == self._listed:
+            listed, kept = uuids_of(await self._inventory()), await self._kept_back()
+            if listed == self._listed and kept.keys() == self.kept_back.keys():
                 return
             self._tell(listed)
-            await self.actor.submit(events.GpusRead(tuple(sorted(listed))))
-            self._listed = listed
+            for uuid in kept.keys() ^ self.kept_back.keys():
+                log.info("GPU %s: %s", uuid, kept.get(uuid, "takes jobs again"))
+            await self.actor.submit(events.GpusRead(tuple(sorted(listed)), tuple(sorted(kept))))
+            self._listed, self.kept_back = listed, kept
+
+    async def _kept_back(self) -> dict[str, str]:
+        if self.manners is None:
+            return {}
+        found = await asyncio.to_thread(self.manners.look)
+        return {uuid: why for uuid, why in found.items() if uuid in self.named()}
 
     async def _inventory(self) -> GpuInventory:
         """Nothing if the driver does not answer several times in a row."""

@@ -19,6 +19,7 @@ from quorate_node.base.config import Config, store_spare_bytes
 from quorate_node.base.provider_keys import SigningKeys
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_node.executors.selection import choose
+from quorate_node.machine.gpu_manners import power_lines
 from quorate_node.machine.gpu_slots import LaidOut, lay_out
 from quorate_node.machine.host_probe import (
     detect_hardware,
@@ -131,7 +132,7 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
     machine = await look_at_machine(config, keys, clock)
     found = [
         *_machine(config, machine.host, machine.inventory),
-        *check_gpus(machine.laid_out, machine.sandbox),
+        *check_gpus(machine.laid_out, machine.sandbox, config),
         machine.engine,
     ]
     if not machine.pools:
@@ -185,7 +186,7 @@ def _existing(home: Path) -> Path:
     return next((place for place in (home, *home.parents) if place.exists()), home)
 
 
-def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None) -> list[CheckResult]:
+def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None, config: Config) -> list[CheckResult]:
     """What is offered of the GPUs and at which price, and why the rest is not offered."""
     found = [
         CheckResult("gpu slots", False, problem, "quorate node init --gpu-price USD, --gpu-slots")
@@ -199,6 +200,9 @@ def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None) -> list[CheckResult]:
     elif laid_out.classes and sandbox is not Sandbox.NOOP:
         told = "nvidia-smi in a container lists the GPUs of each slot and no others"
         found.append(CheckResult("gpu container", True, told))
+    uuids = [uuid for item in laid_out.classes for group in item.groups for uuid in group]
+    for line in power_lines(uuids, config.power_limit, may_set=False) if config.power_limit else []:
+        found.append(CheckResult("power limit", True, line))
     for item in laid_out.classes:
         text = (
             f"{len(item.groups)} slots of {item.pool} at {usd(item.price)} USD/h each "

@@ -33,6 +33,7 @@ class DayIncome(Struct, frozen=True):
     unpaid: int = 0
     earned: Amount = Amount(0)
     taken_back: Amount = Amount(0)
+    gpu_millijoules: int = 0  # that GPUs took while they were in leases
 
 
 class Credited(Struct, frozen=True):
@@ -74,6 +75,12 @@ def with_earned(income: Income, day: str, coordinator: Address, total: Amount) -
     known[coordinator] = total
     credited = tuple(Credited(address, amount) for address, amount in known.items())
     return replace(_with_day(income, today), credited=credited)
+
+
+def with_energy(income: Income, day: str, millijoules: int) -> Income:
+    """Returns the income with more energy of GPUs in leases. Pure."""
+    today = _day(income, day)
+    return _with_day(income, replace(today, gpu_millijoules=today.gpu_millijoules + millijoules))
 
 
 def without_forgotten(income: Income, kept: Iterable[Hash32]) -> Income:

@@ -19,10 +19,12 @@ from quorate_node.core.phases import (
     Revealed,
 )
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.machine.nvml_probe import GpuWatch
 from quorate_node.status.income import (
     Income,
     read_income,
     with_earned,
+    with_energy,
     with_job,
     without_forgotten,
     write_income,
@@ -43,7 +45,9 @@ log = logging.getLogger(__name__)
 class JobLines:
     """The task of the daemon that tells the owner about jobs."""
 
-    def __init__(self, core: ProviderCore, home: Path, clock: Clock) -> None:
+    def __init__(
+        self, core: ProviderCore, home: Path, clock: Clock, gpu_watch: GpuWatch | None = None
+    ) -> None:
         """Older jobs get no line, but are counted once."""
         self._core, self._home, self._clock = core, home, clock
         self.income = read_income(home)
@@ -54,6 +58,7 @@ class JobLines:
         self._finished = {
             lease for lease in self._taken if core.executions[lease].commit() is not None
         }
+        self._gpu_watch, self._millijoules = gpu_watch, 0
         self._trouble = LogThrottle(log, clock)
 
     async def run(self) -> None:
@@ -81,6 +86,10 @@ class JobLines:
                 self._tell(found)
         for coordinator, debt in self._core.debts.items():
             self.income = with_earned(self.income, self._day(), coordinator, debt.earned)
+        manners = self._gpu_watch.manners if self._gpu_watch else None
+        if manners is not None and manners.millijoules > self._millijoules:
+            more, self._millijoules = manners.millijoules - self._millijoules, manners.millijoules
+            self.income = with_energy(self.income, self._day(), more)
 
     def _tell(self, found: Execution) -> None:
         lease, phase = found.assignment_hash, found.phase

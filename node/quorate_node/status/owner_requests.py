@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_node.base.gpu_settings import ALL, SIZE_MAX, GpuPrice, with_price
+from quorate_node.base.schedule import Schedule
 from quorate_node.core import events
 from quorate_node.core.events import EventSink
 from quorate_node.core.provider_core import ProviderCore
@@ -27,6 +28,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.process.health import Board
 
 POLL_SECONDS = 0.2
+SCHEDULE_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ class Drain:
     marker: Path
     board: Board
     is_on_offer: asyncio.Event
+    schedule: Schedule = Schedule()
     # Before the journal is replayed the daemon does not know whether the owner asked for draining,
     # and no coordinator has heard of this start.
     _is_replayed: bool = False
@@ -53,7 +56,26 @@ class Drain:
         """Withdraws the offer, or publishes it again if the provider is registered."""
         self._tell(is_on)
         await self.actor.submit(events.DrainRequested(is_on))
-        if is_on or self.is_on_offer.is_set():
+        await self._announce(is_on)
+
+    async def follow_schedule(self) -> None:
+        """Withdraws the offer outside of the owner's hours, as a pause does."""
+        while True:
+            if await self._look_at_schedule():
+                await self._announce(self.core.scalars.is_outside_schedule)
+            await self.clock.sleep(SCHEDULE_SECONDS)
+
+    async def _look_at_schedule(self) -> bool:
+        """Returns whether it opened or closed since the last look."""
+        is_open = self.schedule.is_open(self.clock.now())
+        if is_open != self.core.scalars.is_outside_schedule:
+            return False
+        log.info("your schedule %s", "opens: takes jobs" if is_open else "closes: takes no new job")
+        await self.actor.submit(events.ScheduleRead(is_open))
+        return True
+
+    async def _announce(self, is_withdrawn: bool) -> None:
+        if is_withdrawn or self.is_on_offer.is_set():
             await self.actor.submit(events.OfferDue())
         await self.announcements.send_heartbeat(
             self.core.offered(can_work=not any(map(self.board.has, NO_SLOT_IS_FREE)))
@@ -113,6 +135,7 @@ class Drain:
             is_on = wish == leaving.PAUSE or leaving.is_leaving(home)
             await self.actor.submit(events.DrainRequested(is_on))
             leaving.forget_wish(home)
+        await self._look_at_schedule()  # before the first offer
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,23 +28,23 @@ NO_SLOT_IS_FREE = ("stake", "engine", "disk", "room")
 
 
 def why_nothing_is_on_offer(
-    core: ProviderCore,
-    problems: Iterable[Problem],
-    is_on_offer: bool,
-    is_leaving: bool,
-    is_connected: bool,
+    core: ProviderCore, problems: Iterable[Problem], facts: "OwnerFacts", is_connected: bool
 ) -> str:
-    """Empty if some slot is on offer. `is_on_offer`: registered and staked."""
-    if is_leaving:
+    """Empty if some slot is on offer."""
+    if facts.is_leaving:
         return "leaving: `quorate node leave` goes on, `quorate node resume` takes it back"
     known = {problem.name: problem.text for problem in problems}
     if core.scalars.is_draining and "stopping" not in known:
         return "paused: `quorate node resume` takes work again"
+    if facts.closed_until:
+        return f"outside of your schedule, which opens at {facts.closed_until}"
     for name in UNSELLABLE:
         if name in known and not (name == "coordinator" and is_connected):
             return f"{name}: {known[name]}"
-    if not is_on_offer:
+    if not facts.is_on_offer:
         return "not registered yet: the daemon has not finished its start"
+    if not core.offered_slots() and facts.kept_back:
+        return "; ".join(f"GPU {uuid}: {why}" for uuid, why in sorted(facts.kept_back.items()))
     if not core.offered_slots():
         return "every GPU on offer is gone: the driver does not list it any more"
     return ""
@@ -127,6 +127,9 @@ class OwnerFacts:
     attested: tuple[SlotOffer, ...] = ()
     income: Income = Income()
     account: AccountState = AccountState()
+    kept_back: Mapping[str, str] = field(default_factory=dict)  # GPU -> why it takes no new job
+    closed_until: str = ""  # when the owner's schedule opens again
+    electricity: Price = Price(0)  # of a kWh
 
 
 class Status(Struct, frozen=True):
@@ -157,6 +160,8 @@ class Status(Struct, frozen=True):
     jobs_unpaid: int = 0
     account: AccountState = AccountState()
     profiles: dict[str, str] = {}  # determinism profile -> its digest (2.37)
+    kept_back: dict[str, str] = {}  # GPU -> why it takes no new job
+    electricity: Price = Price(0)  # of a kWh
 
 
 def status_of(
@@ -170,9 +175,7 @@ def status_of(
 ) -> Status:
     """Pure, except for the process id. `transports`: of connected coordinators."""
     facts = facts or OwnerFacts()
-    not_on_offer = why_nothing_is_on_offer(
-        core, problems, facts.is_on_offer, facts.is_leaving, is_connected=bool(transports)
-    )
+    not_on_offer = why_nothing_is_on_offer(core, problems, facts, is_connected=bool(transports))
     terms, live = core.terms, core.live()[:SHOWN_MAX]
     over = [
         core.executions[lease]
@@ -213,6 +216,8 @@ def status_of(
         jobs_unpaid=sum(day.unpaid for day in facts.income.days),
         account=facts.account,
         profiles=determinism.digests(),
+        kept_back=dict(facts.kept_back),
+        electricity=facts.electricity,
     )
 
 

@@ -4,19 +4,24 @@ No GPU is in this machine, and the executor runs nothing.
 """
 
 import dataclasses
+import subprocess
 
 import pytest
 
 from quorate_contracts.calls import ask
 from quorate_node.base.config import SLOTS_BY_GPUS
 from quorate_node.base.gpu_settings import GpuLayout, GpuPrice
+from quorate_node.cli.control import ask_daemon
 from quorate_node.core.phases import Committed, Declined, Lapsed, Running
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.noop_executor import NoopExecutor
+from quorate_node.machine import nvml_probe
+from quorate_node.machine.gpu_manners import GpuUse
 from quorate_node.status.gpu_container import GpuTrial
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.job_spec import MIB, GpuRequest, Resources
+from quorate_protocol.messages.offer import WITHDRAWN, Offer
 from quorate_protocol.messages.ports import Sandbox, Task
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import DeclineReason, Hash32, Price
@@ -95,8 +100,7 @@ async def assign(market: Stage, daemon: ProviderDaemon, number: int) -> Hash32:
 
 def counts(market: Stage) -> list[int]:
     """Run slots of each class in the newest offer."""
-    newest = max(market.coordinator.got(frames.OfferSent), key=lambda item: item.offer.offer.seq)
-    return [slot.count for slot in newest.offer.offer.slots]
+    return [slot.count for slot in newest(market).slots]
 
 
 def gave_up(market: Stage, lease: Hash32) -> bool:
@@ -141,3 +145,38 @@ async def test_gpu_slots_are_staked_leased_once_and_given_up_when_a_gpu_is_gone(
         await until(lambda: True if counts(market) == [1, 1] else None)
         assert not isinstance(again.core.executions[second].phase, Committed | Lapsed)
         assert "gpu" in {problem.name for problem in again.board.problems()}
+
+
+async def test_a_game_withdraws_its_gpus_until_it_ends(
+    market: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job that runs on them goes on, and so does its heartbeat."""
+    monkeypatch.setattr(nvml_probe, "LOOK_SECONDS", 0.1)
+    game, uses = subprocess.Popen(["sleep", "60"]), list[GpuUse]()
+    daemon, _ = provider(market, FadingProbe())
+    daemon.config = replace(daemon.config, slots=0)
+    daemon.read_gpu_use = lambda: tuple(uses)
+    try:
+        async with running(market, daemon):
+            assert daemon.core is not None
+            await market.coordinator.first(frames.OfferSent)
+            pool = daemon.core.terms.slots[0].pool.id()
+            sent = market.coordinator.assignment(JOB, 1, pool)
+            await market.coordinator.send(sent)
+            lease = market.coordinator.hash(sent.assignment.message)
+            await in_phase(daemon, lease, Running)
+            uses += [GpuUse(uuid, (game.pid,)) for uuid in UUIDS]
+            await until(lambda: True if newest(market).expires == WITHDRAWN else None)
+            status = await ask_daemon(daemon.config.home, "GET", "/v1/status")
+            assert f"your process {game.pid} (sleep) uses it" in status["notOnOffer"]
+            assert isinstance(daemon.core.executions[lease].phase, Running)
+            uses.clear()
+            await until(lambda: True if newest(market).expires != WITHDRAWN else None)
+    finally:
+        game.kill()
+        game.wait()
+
+
+def newest(market: Stage) -> Offer:
+    sent = market.coordinator.got(frames.OfferSent)
+    return max((item.offer.offer for item in sent), key=lambda offer: offer.seq)

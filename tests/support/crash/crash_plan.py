@@ -86,6 +86,7 @@ NOT_TRIED = (
     "CompareOutputs",
     "OutputsCompared",
     "GpusRead",
+    "ScheduleRead",
     "EquivocationSeen",
     "ProveEquivocation",
     "OrderFunded",

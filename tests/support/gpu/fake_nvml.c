@@ -31,6 +31,50 @@ static Partition *partition(void *handle) {
     return 0;
 }
 
+/* A test writes what changes into a file: lines "DEVICE KIND VALUE MORE". Kinds: c and g are processes
+ * that compute and draw, with their memory; t degrees, e millijoules, p the power limit; r allows root's calls. */
+typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; } Process;
+static unsigned found(void *handle, char kind, unsigned long long *values, unsigned long long *more, unsigned most) {
+    FILE *file = fopen(USE_FILE, "r");
+    unsigned count = 0;
+    int index;
+    char is;
+    unsigned long long value, other;
+    while (file && count < most && fscanf(file, "%d %c %llu %llu", &index, &is, &value, &other) == 4)
+        if (is == kind && device(handle) == &devices[index]) values[count] = value, more[count++] = other;
+    if (file) fclose(file);
+    return count;
+}
+static int processes(void *handle, char kind, unsigned *count, Process *to) {
+    unsigned long long pids[16], bytes[16];
+    unsigned number = found(handle, kind, pids, bytes, 16);
+    int fits = number <= *count;
+    *count = number;
+    if (!fits) return 7; /* INSUFFICIENT_SIZE */
+    for (unsigned i = 0; i < number; i++) to[i] = (Process){pids[i], bytes[i], -1, -1};
+    return SUCCESS;
+}
+static int figure(void *handle, char kind, unsigned long long *value) {
+    unsigned long long more;
+    return found(handle, kind, value, &more, 1) ? SUCCESS : NOT_SUPPORTED;
+}
+static int small(void *handle, char kind, unsigned *value) {
+    unsigned long long wide = 0;
+    int result = figure(handle, kind, &wide);
+    *value = wide;
+    return result;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Process *to) { return processes(handle, 'c', count, to); }
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, Process *to) { return processes(handle, 'g', count, to); }
+int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *value) { (void)sensor; return small(handle, 't', value); }
+int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *value) { return figure(handle, 'e', value); }
+int nvmlDeviceGetPowerManagementLimit(void *handle, unsigned *value) { return small(handle, 'p', value); }
+int nvmlDeviceSetPowerManagementLimit(void *handle, unsigned value) {
+    unsigned root;
+    (void)value;
+    return small(handle, 'r', &root) == SUCCESS ? SUCCESS : 4; /* NO_PERMISSION */
+}
+
 int nvmlInitWithFlags(unsigned flags) { (void)flags; return INIT_RESULT; }
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int result) { return result == GPU_IS_LOST ? "GPU is lost" : "error"; }

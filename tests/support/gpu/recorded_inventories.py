@@ -49,20 +49,29 @@ class FakeLibraryProbe:
     ) -> None:
         """Compiles the library. `lost` are UUIDs; `result` is NVML's answer to its start."""
         self._folder = folder
-        (folder / "inventory.h").write_text(_header(inventory, lost, result))
+        use = f'#define USE_FILE "{folder / "use"}"\n'
+        (folder / "inventory.h").write_text(use + _header(inventory, lost, result))
         library = folder / "libnvidia-ml.so.1"
         flags = ["-shared", "-fPIC", "-O1", "-w", f"-I{folder}", "-o", str(library)]
         subprocess.run(["cc", *flags, str(HERE / "fake_nvml.c")], check=True)
 
     def inventory(self) -> GpuInventory:
         """What `NvmlProbe` finds. Raises CalledProcessError if it raises."""
+        return canonical.decode(GpuInventory, self.ask(ASK))
+
+    def ask(self, program: str) -> bytes:
+        """Runs a program that talks to the library, and returns what it writes."""
         done = subprocess.run(
-            [sys.executable, "-c", ASK],
+            [sys.executable, "-c", program],
             capture_output=True,
             check=True,
             env={**os.environ, "LD_LIBRARY_PATH": str(self._folder)},
         )
-        return canonical.decode(GpuInventory, done.stdout)
+        return done.stdout
+
+    def use(self, *lines: str) -> None:
+        """Sets what changes on the GPUs: "DEVICE KIND VALUE MORE", see fake_nvml.c."""
+        (self._folder / "use").write_text("\n".join(lines))
 
 
 def _header(inventory: GpuInventory, lost: frozenset[str], result: int) -> str:

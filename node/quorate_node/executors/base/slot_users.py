@@ -28,8 +28,7 @@ class SlotUsers:
     """
 
     def __init__(self, home: Path, first: int = 0) -> None:
-        place = zlib.crc32(str(home.absolute()).encode()) % _RANGES
-        self._first = first or _FIRST + place * USERS_MAX
+        self._users = job_users(home, first)
         self._home = home
         self._lock = threading.Lock()
 
@@ -41,15 +40,22 @@ class SlotUsers:
                 return int(path.read_text())
             taken = {int(file.read_text()) for file in self._home.glob(f"*/{_FILE}")}
             taken |= users_of_processes()
-            for user in range(self._first, self._first + USERS_MAX):
+            for user in self._users:
                 if user not in taken:
                     write_atomic(path, str(user).encode())
                     return user
             raise Unavailable(
-                f"all users from {self._first} to {self._first + USERS_MAX - 1} run jobs; set "
+                f"all users from {self._users[0]} to {self._users[-1]} run jobs; set "
                 "another range with --job-user",
                 60.0,
             )
+
+
+def job_users(home: Path, first: int = 0) -> range:
+    """Returns the users of the jobs of an executor with this home."""
+    place = zlib.crc32(str(home.absolute()).encode()) % _RANGES
+    begin = first or _FIRST + place * USERS_MAX
+    return range(begin, begin + USERS_MAX)
 
 
 def users_of_processes() -> set[int]:

@@ -97,7 +97,7 @@ async def test_without_the_toolkit_no_container_is_tried_and_nothing_is_on_offer
     lacking = gpu_problem({"Runtimes": {"runc": {}}, "CDISpecDirs": []}, has_hook=False)
     found = await tried(tmp_path, engine=lacking)
     assert not found.classes and "neither NVIDIA's container toolkit nor CDI" in found.unreachable
-    [result] = [item for item in check_gpus(found, Sandbox.DOCKER_RUNC) if not item.is_good]
+    [result] = [item for item in check_gpus(found, Sandbox.DOCKER_RUNC, PRICED) if not item.is_good]
     assert result.name == "gpu container" and "nvidia-ctk runtime configure" in result.fix
     hardware = Hardware(8, 1 << 36, 1 << 40)
     with pytest.raises(Refused, match="no GPU is on offer: a container reaches the GPUs of 0 of 4"):

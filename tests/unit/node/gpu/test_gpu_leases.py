@@ -174,7 +174,7 @@ def test_the_offer_shrinks_at_once_and_grows_again() -> None:
     assert offered == {CPUS.id(): 1, ONE.id(): 1}
     assert free(driver) == {CPUS.id(): 1, ONE.id(): 1, PAIR.id(): 0}
     text = reason(driver, assign(driver, 1, PAIR, gpu_spec(2)))
-    assert "does not list them any more" in text
+    assert "are gone, too hot, or in the owner's use" in text
     assert driver.do(events.GpusRead(("A", "D", "X"))) == (), "nothing that is offered changed"
     [third] = driver.do(events.GpusRead(("A", "B", "C", "D")))
     assert isinstance(third, effects.SendOffer)
@@ -265,3 +265,36 @@ def test_a_lease_in_publishing_holds_its_gpu() -> None:
     lease = assign(driver, 1, ONE, gpu_spec())
     driver.advance(lease, Publishing)
     assert held(driver) == ["A"] and free(driver)[ONE.id()] == 0
+
+
+@pytest.mark.rule("3.26", "4.35")
+@pytest.mark.parametrize("steps", range(5))
+def test_a_game_of_the_owner_ends_no_lease_and_lets_no_new_one_in(steps: int) -> None:
+    """It starts in the middle of a fetch, of a run, and of the collection of outputs."""
+    driver = gpu_driver(gpu_slots(ONE, ("A",), ("B",)))
+    driver.do(events.OfferDue())
+    lease = assign(driver, 1, ONE, gpu_spec())
+    for event in script(lease)[:steps]:
+        driver.do(event)
+    before = driver.execution(lease)
+    [fewer] = driver.do(events.GpusRead(("A", "B"), kept_back=("A",)))
+    assert isinstance(fewer, effects.SendOffer) and fewer.expires != WITHDRAWN
+    [other] = driver.do(events.GpusRead(("A", "B"), kept_back=("A", "B")))
+    assert isinstance(other, effects.SendOffer)
+    assert ONE.id() not in {slot.pool.id() for slot in driver.core.offered_slots()}
+    assert driver.execution(lease) == before, "what runs goes on"
+    assert "owner's use" in reason(driver, assign(driver, 2, ONE, gpu_spec()))
+    for event in script(lease)[steps:]:
+        driver.do(event)
+    assert not isinstance(driver.execution(lease).phase, Lapsed)
+    [back] = driver.do(events.GpusRead(("A", "B")))
+    assert isinstance(back, effects.SendOffer) and back.expires != WITHDRAWN
+
+
+def test_a_juror_serves_while_the_owner_uses_the_gpu() -> None:
+    """Who misses a vote loses money, and withdraws from no duty by a game."""
+    driver = gpu_driver(gpu_slots(ONE, ("A",)))
+    driver.do(events.GpusRead(("A",), kept_back=("A",)))
+    driver.do(case_opened(pool=ONE.id()))
+    driver.do(jury_drawn(PROVIDER))
+    assert isinstance(driver.core.jury[CASE].phase, Repeating)
