@@ -140,7 +140,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         operator_keys, client, config.path("operator.sqlite"), clock, contracts.deployment
     )
     stack.callback(operator_sender.close)
-    spare_bytes = store_spare_bytes(config.home)
+    spare_bytes = store_spare_bytes(config.home, config.is_store_sized)
     store = ContentStore(config.path("store"), config.store_bytes, spare_bytes=spare_bytes)
     stack.push_async_callback(store.close)
     coordinators = _coordinators(given, operator_keys)

@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from quorate_content.store.disk_share import disk_bytes, half_of_disk
+from quorate_content.store.disk_share import disk_bytes, free_bytes, half_of_free
 from quorate_node.base.gpu_settings import (
     COUNT_MAX,
     EVERY_GPU,
@@ -207,12 +207,12 @@ class Settings(Struct, frozen=True):
         int,
         Option(
             "Disk for inputs, and for outputs, which are kept for two weeks, such as 200GB "
-            "(default: half of the disk)",
+            "(default: half of what is free)",
             "--store-size",
             most=SIZE_MAX,
             read=bytes_of,
         ),
-    ] = 0  # half of the disk
+    ] = 0  # half of what is free
     job_disk_bytes: Annotated[
         int,
         Option(
@@ -320,6 +320,7 @@ class Config(Settings, frozen=True, kw_only=True):
 
     home: Path
     store_bytes: int = STORE_BYTES_MIN
+    is_store_sized: bool = True  # by the owner
     stop_on_exit: Annotated[
         bool, Option("End running jobs at exit (by default they go on)", "--stop-on-exit")
     ] = False
@@ -340,7 +341,11 @@ class Config(Settings, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, settings: Settings, home: Path, **now: object) -> "Config":
-        values = {**asdict(settings), "store_bytes": store_bytes(settings.store_bytes, home), **now}
+        sized = {
+            "store_bytes": store_bytes(settings.store_bytes, home),
+            "is_store_sized": settings.store_bytes > 0,
+        }
+        values = {**asdict(settings), **sized, **now}
         return cls(home=home, **values)
 
     def chain_urls(self, named: str) -> list[str]:
@@ -352,13 +357,18 @@ class Config(Settings, frozen=True, kw_only=True):
 
 
 def store_bytes(given: int, home: Path) -> int:
-    """Returns the quota. 0 means half of the disk that `home` is on, and at least 20 GiB."""
-    return given or half_of_disk(home, STORE_BYTES_MIN)
+    """Returns the quota. 0 means half of what is free where `home` is, now and with the content
+    that the store has; at least 20 GiB.
+    """
+    return given or half_of_free(home / "store", STORE_BYTES_MIN)
 
 
-def store_spare_bytes(home: Path) -> int:
-    """Returns how much of the disk the content store leaves free, whatever its quota is."""
-    return min(STORE_SPARE_BYTES_MAX, disk_bytes(home) // 20)
+def store_spare_bytes(home: Path, is_sized: bool) -> int:
+    """Returns how much of the disk the content store leaves free, whatever its quota is. Without a
+    size it leaves more, because the disk may fill up with the owner's files.
+    """
+    least = min(STORE_SPARE_BYTES_MAX, disk_bytes(home) // 20)
+    return least if is_sized else max(least, free_bytes(home) // 4)
 
 
 def offer_room_bytes(settings: Settings) -> int:

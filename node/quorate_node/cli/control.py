@@ -14,11 +14,13 @@ from quorate_node.base import settings as settings_file
 from quorate_node.cli import options
 from quorate_node.owner import leaving
 from quorate_node.status.node_gateway import TOKEN_HEADER, control_token
-from quorate_node.status.status import read_status
+from quorate_node.status.pool_market import Standing, offer_books, standing
+from quorate_node.status.status import SlotStatus, Status, read_status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Price, usd
 from quorate_protocol.values import replace
+from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.process.command_errors import EXIT_REFUSED
 
 CONTROL_SECONDS = 5.0
@@ -107,7 +109,7 @@ async def tell_to_take_work(folder: Path, is_wanted: bool) -> bool:
 
 
 def price(
-    amount: options.PriceAmount,
+    amount: options.PriceAmount = "",
     gpu: options.PricedGpu = "",
     home: options.Home = None,
     as_json: options.AsJson = False,
@@ -115,9 +117,13 @@ def price(
     """Change the price of CPU slots, or of GPUs, also while the provider is up. Running jobs keep
     their price.
 
-    The price is kept in node.json, so it holds after a restart.
+    The price is kept in node.json, so it holds after a restart. Without AMOUNT it shows what
+    others ask, proposes their median, and changes nothing.
     """
     folder = options.home_of(home)
+    if not amount:
+        _propose(folder, as_json)
+        return
     is_up = True
     try:
         with settings_file.changing(folder):
@@ -137,6 +143,32 @@ def price(
         when = "is offered now" if is_up else "counts from the next start"
         each = f"GPU-hour of {gpu}" if gpu else "slot-hour"
         typer.echo(f"price {usd(wanted)} USD per {each} {when}")
+
+
+def _propose(folder: Path, as_json: bool) -> None:
+    try:
+        status = read_status(folder / "status.json")
+        settings = settings_file.read(folder)
+        if status is None:
+            raise Unavailable(f"no provider has run in {folder}; `quorate node check` shows prices")
+        found = asyncio.run(_standings(settings.coordinators, status))
+    except (Refused, Unavailable) as error:
+        options.fail(error)
+    if as_json:
+        typer.echo(json.dumps([canonical.to_json(view) for _, view in found]))
+        return
+    for slot, view in found:
+        flag, per = (f" --gpu '{slot.gpu}'", slot.gpus) if slot.gpu else ("", 1)
+        typer.echo(f"{slot.gpu or 'cpu'}: you ask {usd(slot.price)} USD per slot-hour; {view}")
+        if view.others:
+            each = usd(view.quartiles[1] // per)
+            typer.echo(f"  their median: quorate node price {each}{flag}")
+
+
+async def _standings(urls: tuple[str, ...], status: Status) -> list[tuple[SlotStatus, Standing]]:
+    async with plain_session() as session:
+        book = await offer_books(session, urls)
+    return [(slot, standing(book, slot.pool, status.provider)) for slot in status.slots]
 
 
 def _save_price(folder: Path, amount: str, gpu: str) -> Price:

@@ -61,7 +61,11 @@ LimitsName = Annotated[
     ),
 ]
 PriceAmount = Annotated[
-    str, typer.Argument(help="USD per slot-hour, such as 0.25; with --gpu per GPU-hour")
+    str,
+    typer.Argument(
+        metavar="[AMOUNT]",
+        help="USD per slot-hour, such as 0.25; with --gpu per GPU-hour (default: only propose one)",
+    ),
 ]
 PricedGpu = Annotated[
     str,

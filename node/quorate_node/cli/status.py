@@ -3,36 +3,96 @@
 import asyncio
 import json
 from collections import Counter
+from pathlib import Path
 
 import typer
 
+from quorate_node.base import settings as settings_file
+from quorate_node.base.config import Config
 from quorate_node.base.dates import date_text
 from quorate_node.cli import options
 from quorate_node.cli.control import ask_daemon
+from quorate_node.cli.owner_desk import owner_desk
 from quorate_node.owner.own_cases import OwnCase, case_line
 from quorate_node.status.diagnostics import profiles_text
+from quorate_node.status.pool_market import decline_counts, offer_books, standing
+from quorate_node.status.status import read_status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import usd
+from quorate_protocol.units import Address, Hash32, usd
+from quorate_protocol.values import replace
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.http.client_sessions import plain_session
+from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.process.command_errors import EXIT_UNAVAILABLE
 
 DAYS_PRINTED = 7
 LINES_PRINTED = 5
+FAILURES = (Refused, Unavailable, KeystoreError, BaseExceptionGroup)
 MILLIJOULES_PER_KWH = 3_600_000_000
 
 
 def status(home: options.Home = None, as_json: options.AsJson = False) -> None:
-    """Show what is on offer, running jobs, stake, balances, income by day, unpaid jobs and the
-    reasons of declined jobs. Exit 4 when the daemon does not run.
+    """Show what is on offer, running jobs, stake, balances, income by day, unpaid jobs and why
+    jobs may stay away. Without the daemon it shows its last status and the chain, with exit 4.
     """
+    folder, down = options.home_of(home), ""
     try:
-        tree = asyncio.run(ask_daemon(options.home_of(home), "GET", "/v1/status?balances"))
-    except (Refused, Unavailable) as error:
+        try:
+            tree = asyncio.run(ask_daemon(folder, "GET", "/v1/status?balances"))
+        except Unavailable as error:
+            down, tree = str(error), asyncio.run(_without_daemon(folder, error))
+        market = asyncio.run(_market(folder, tree))
+    except FAILURES as error:
         options.fail(error)
     if as_json:
         typer.echo(json.dumps(tree))
-        return
-    for line in status_lines(tree):
-        typer.echo(line)
+    else:
+        for line in [*([f"the daemon does not run: {down}"] if down else []), *status_lines(tree)]:
+            typer.echo(line)
+        for line in market:
+            typer.echo(line)
+    if down:
+        raise typer.Exit(EXIT_UNAVAILABLE)
+
+
+async def _without_daemon(folder: Path, error: Unavailable) -> canonical.Json:
+    """Returns the last status that a daemon wrote, with what the chain says now. Raises `error` if
+    none has run here.
+    """
+    last = read_status(folder / "status.json")
+    if last is None:
+        raise error
+    settings = settings_file.read(folder)
+    keys = options.locked_keys(folder, settings, None)
+    account = last.account
+    try:
+        async with owner_desk(Config.of(settings, folder), keys, SystemClock()) as desk:
+            account = await desk.state()
+    except (Refused, Unavailable) as problem:
+        # Not re-raised: the last status says what the chain said then.
+        typer.echo(f"the chain does not answer ({problem})", err=True)
+    tree = canonical.to_json(
+        replace(last, account=account, connected=(), transports={}, not_on_offer="it does not run")
+    )
+    assert isinstance(tree, dict)
+    return tree
+
+
+async def _market(folder: Path, tree: canonical.Json) -> list[str]:
+    """Says why jobs may stay away: the place of the price, other owners, reasons of declines."""
+    urls = settings_file.read(folder).coordinators
+    async with plain_session() as session:
+        book = await offer_books(session, urls)
+    provider = Address(bytes.fromhex(tree["provider"][2:]))
+    lines = [
+        f"  {slot['gpu'] or 'cpu'}: "
+        f"{standing(book, Hash32(bytes.fromhex(slot['pool'][2:])), provider)}"
+        for slot in tree["slots"]
+    ]
+    if declined := decline_counts(tree["declined"]):
+        lines.append(f"  declined lately: {declined}")
+    return ["market:", *lines] if lines and book else []
 
 
 def status_lines(tree: canonical.Json) -> list[str]:

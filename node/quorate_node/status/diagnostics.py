@@ -29,12 +29,7 @@ from quorate_node.machine.host_probe import (
 )
 from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_node.machine.run_slots import SANDBOXES_WITH_GPUS, needs_engine
-from quorate_node.market.coordinator_client import (
-    deployment_from_info,
-    fetch_info,
-    get_json,
-    saved_info_path,
-)
+from quorate_node.market.coordinator_client import deployment_from_info, fetch_info, saved_info_path
 from quorate_node.owner.registration import (
     COIN_GAS_PRICE_FLOOR,
     GAS_NEEDED,
@@ -44,7 +39,7 @@ from quorate_node.owner.registration import (
     slots_to_stake,
 )
 from quorate_node.status.gpu_container import TOOLKIT, GpuTrial, without_unreachable
-from quorate_protocol.codec import canonical
+from quorate_node.status.pool_market import offer_book
 from quorate_protocol.limits import OWNERS_MIN_QUORUM
 from quorate_protocol.messages import determinism
 from quorate_protocol.messages.classes import CPUS, Host, Pool
@@ -157,7 +152,7 @@ async def wanted_slots(config: Config, keys: SigningKeys, clock: Clock) -> Mappi
 def _machine(config: Config, host: Host, inventory: GpuInventory) -> list[CheckResult]:
     home = _existing(config.home)
     hardware = detect_hardware(home, inventory)
-    spare = store_spare_bytes(home)
+    spare = store_spare_bytes(home, config.is_store_sized)
     quota = min(config.store_bytes, max(0, hardware.disk_bytes - spare))
     size = (
         f"{hardware.cores} cores, {size_text(hardware.memory_bytes)} memory, "
@@ -284,12 +279,6 @@ async def check_clock(session: aiohttp.ClientSession, url: str, clock: Clock) ->
     ahead = round(clock.now() - theirs)
     words = f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's"
     return CheckResult("clock", abs(ahead) <= CLOCK_SECONDS_MAX, words, "timedatectl set-ntp true")
-
-
-async def offer_book(session: aiohttp.ClientSession, url: str) -> list[OfferView]:
-    tree = await get_json(session, f"{url}/v1/offers")
-    rows = tree.get("offers", []) if isinstance(tree, dict) else []
-    return [canonical.from_json(OfferView, row) for row in rows]
 
 
 def pool_result(

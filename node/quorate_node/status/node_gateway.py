@@ -9,11 +9,14 @@ opens an output, and only the coordinator knows whether its client pays for it (
 
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from quorate_content.dag.cid import Cid
 from quorate_content.store.content_store import ContentStore
@@ -21,12 +24,15 @@ from quorate_content.transfer.gateway import add_gateway_routes
 from quorate_node.market import published_records
 from quorate_node.status.status import Status
 from quorate_protocol.codec import canonical
+from quorate_protocol.limits import USD
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Price
 from quorate_runtime.files import is_full, write_atomic
+from quorate_runtime.http.client_networks import address_of
 from quorate_runtime.http.error_responses import failures, mark_started
 from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
 from quorate_runtime.http.listener_limits import ListenerLimits
+from quorate_runtime.process.metrics import CONTENT_TYPE, exposition
 
 TOKEN_HEADER = "X-Quorate-Token"
 TOKEN_FILE = "control-token"
@@ -75,6 +81,8 @@ class Gateway:
         self._app = web.Application(middlewares=[failures], client_max_size=64 * 1024)
         self._app.on_response_prepare.append(mark_started)
         self._app.router.add_get("/v1/ready", self._get_ready)
+        self._app.router.add_get("/metrics", self._get_metrics)
+        self._metrics = registry_of(status)
         self._app.router.add_get("/v1/status", self._get_status)
         self._app.router.add_post("/v1/drain", self._post_drain)
         self._app.router.add_post("/v1/price", self._post_price)
@@ -102,6 +110,13 @@ class Gateway:
         return web.json_response(
             {"ready": not names, "problems": names}, status=503 if names else 200
         )
+
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        """The owner's figures are nobody else's business, also behind a proxy on this machine."""
+        named = address_of(request.remote or "")
+        if named is None or not named.is_loopback or "X-Forwarded-For" in request.headers:
+            return web.Response(status=403, text="metrics: only this machine may read them\n")
+        return web.Response(body=exposition(self._metrics), headers={"Content-Type": CONTENT_TYPE})
 
     async def _get_status(self, request: web.Request) -> web.Response:
         self._check(request)
@@ -150,3 +165,63 @@ def control_token(home: Path) -> str:
     if not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS:
         write_atomic(path, secrets.token_hex(TOKEN_CHARACTERS // 2).encode(), 0o600)
     return path.read_text()
+
+
+# `other` keeps the label's values few.
+PROBLEMS = (
+    *("engine", "chain", "disk", "room", "coordinator", "stake", "gpu", "rotation", "stopping"),
+    "other",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFigures(Collector):
+    """The provider's figures for Prometheus, as its status is at each scrape."""
+
+    status: Callable[[], Status]
+
+    def collect(self) -> Iterator[Metric]:
+        status = self.status()
+        named = {item.name if item.name in PROBLEMS else "other" for item in status.problems}
+        problems = _gauge("problem", "1 while `quorate node health` names it", "name")
+        for name in PROBLEMS:
+            problems.add_metric([name], name in named)
+        yield problems
+        slots = _gauge("run_slots", "Run slots of the terms, on offer and free", "state")
+        slots.add_metric(["all"], sum(slot.count for slot in status.slots))
+        slots.add_metric(["offered"], sum(slot.offered for slot in status.slots))
+        slots.add_metric(["free"], sum(slot.free for slot in status.slots))
+        yield slots
+        pay = _gauge("pay_usd", "Pay of all coordinators since the beginning", "state")
+        for state in ("earned", "held", "vouched", "paid"):
+            pay.add_metric([state], sum(getattr(item, state) for item in status.earnings) / USD)
+        yield pay
+        jobs = _gauge("jobs", "Jobs that run, and that ended paid or unpaid", "state")
+        jobs.add_metric(["running"], len(status.leases))
+        jobs.add_metric(["paid"], status.jobs_paid)
+        jobs.add_metric(["unpaid"], status.jobs_unpaid)
+        yield jobs
+        energy = sum(day.gpu_millijoules for day in status.income)
+        for name, text, value in (
+            ("wanted", "0 while the owner pauses, leaves or keeps the GPUs back", _wanted(status)),
+            ("stake_usd", "Stake on chain", status.account.stake / USD),
+            ("stake_lacking_usd", "What was burned of the stake", status.account.lacks / USD),
+            ("connected_coordinators", "Coordinators with a connection", len(status.connected)),
+            ("gpu_kwh_14_days", "Energy of GPUs during jobs of 14 days", energy / 3_600_000_000),
+        ):
+            yield GaugeMetricFamily(f"quorate_node_{name}", text, value)
+
+
+def _wanted(status: Status) -> bool:
+    away = status.is_draining or status.is_leaving or status.is_closed
+    return not away and not status.kept_back
+
+
+def _gauge(name: str, text: str, label: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"quorate_node_{name}", text, labels=[label])
+
+
+def registry_of(status: Callable[[], Status]) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(NodeFigures(status))
+    return registry

@@ -162,6 +162,7 @@ class Status(Struct, frozen=True):
     profiles: dict[str, str] = {}  # determinism profile -> its digest (2.37)
     kept_back: dict[str, str] = {}  # GPU -> why it takes no new job
     electricity: Price = Price(0)  # of a kWh
+    is_closed: bool = False  # outside of the owner's schedule
 
 
 def status_of(
@@ -218,6 +219,7 @@ def status_of(
         profiles=determinism.digests(),
         kept_back=dict(facts.kept_back),
         electricity=facts.electricity,
+        is_closed=bool(facts.closed_until),
     )
 
 

@@ -8,7 +8,14 @@ from quorate_content.dag.cid import raw_cid
 from quorate_content.store.fetch_order import Source, gateway_source
 from quorate_content.transfer.kubo import check_import, gateway_of
 from quorate_node.base import settings as settings_file
-from quorate_node.base.config import GIB, STORE_BYTES_MIN, Config, Settings, store_bytes
+from quorate_node.base.config import (
+    GIB,
+    STORE_BYTES_MIN,
+    Config,
+    Settings,
+    store_bytes,
+    store_spare_bytes,
+)
 from quorate_node.market.content_sources import OwnerGateways, job_sources
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Price
@@ -103,13 +110,15 @@ def test_gateways_and_kubo_reach_the_configuration(tmp_path: Path) -> None:
     assert (config.ipfs_gateways, config.ipfs_kubo) == (("http://127.0.0.1:8080",), "http://k:1")
 
 
-def test_the_store_may_take_half_of_the_disk_unless_the_owner_says_otherwise(
+def test_the_store_may_take_half_of_what_is_free_unless_the_owner_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So a model of 140 GB fits on a machine whose disk has room for it."""
-    usage = type("Usage", (), {"total": 400 * GIB})
+    usage = type("Usage", (), {"total": 900 * GIB, "free": 400 * GIB})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     assert store_bytes(0, tmp_path / "not" / "there") == 200 * GIB
     assert store_bytes(7 * GIB, tmp_path) == 7 * GIB
-    usage.total = GIB
+    assert store_spare_bytes(tmp_path, is_sized=True) == 2 * GIB
+    assert store_spare_bytes(tmp_path, is_sized=False) == 100 * GIB, "the owner's files may grow"
+    usage.free = GIB
     assert store_bytes(0, tmp_path) == STORE_BYTES_MIN
