@@ -20,6 +20,7 @@ from quorate_node.owner.leaving import is_leaving
 from quorate_node.owner.registration import (
     MARKER,
     RegistrationState,
+    agree_on_network,
     check_coordinator,
     is_staked,
     missing,
@@ -321,10 +322,14 @@ class MarketEntry:
             return tuple(f"{item.what}: {item.remedy}" for item in lacks), ""
         was_ready = found.is_registered and not found.short
         if keys.owner is not None:
-            url = network_url(self.config.public_url, await self._observed(), self.url)
+            observed = await self._observed()
+            url = network_url(self.config.public_url, observed, self.url)
+            may_move = bool(self.config.public_url) or agree_on_network(
+                observed, len(self.parts.coordinators)
+            )
             home, deployment = self.config.home, contracts.deployment
             with owner_sender(home, client, keys.owner, self.clock, deployment) as sender:
-                found = await register(client, contracts, keys, sender, wanted, url)
+                found = await register(client, contracts, keys, sender, wanted, url, may_move)
         return (), registered_text(was_ready, found.open_slots)
 
     async def _observed(self) -> list[str]:

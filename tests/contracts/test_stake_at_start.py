@@ -3,14 +3,19 @@
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pytest
+
+from contracts.evm import Reverted
 from contracts.evm_node import EvmNode
 from contracts.market import CHAIN_ID, CLASS, Market, key, market
+from quorate_contracts.calls import ask
 from quorate_contracts.encodings import OPEN_MAX
 from quorate_contracts.generated.contract_calls import Call
 from quorate_node.base.provider_keys import ProviderKeys
-from quorate_node.owner.registration import register
+from quorate_node.owner.registration import agree_on_network, network_of, register
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32
 from quorate_runtime.chain.types import Fees
 from quorate_runtime.keys.crypto import PeerKey
@@ -53,7 +58,10 @@ class Node(EvmNode):
             if len(self.purposes) == self.ends_after:
                 raise InterruptedError
             self.purposes.append(purpose)
-            self.evm.send(OWNER.address, Call(to, data, gas))
+            try:
+                self.evm.send(OWNER.address, Call(to, data, gas))
+            except Reverted as error:
+                raise Refused(Code.CHAIN, str(error)) from error
         return None
 
 
@@ -112,3 +120,30 @@ async def test_a_start_that_was_killed_anywhere_opens_no_slot_twice() -> None:
             node.ends_after = 10**6
         assert await up(world, node, {CLASS: OPEN_MAX + 1}) == OPEN_MAX + 1
         assert len(set(node.purposes)) == len(node.purposes)
+
+
+async def test_a_changed_public_address_keeps_account_and_stake() -> None:
+    world, node = started()
+    both = cast("Any", node)
+    stakes = world.contracts.stakes
+
+    async def moved(url: str) -> tuple[object, int]:
+        args = (both, world.contracts, KEYS, both, {CLASS: 1}, url)
+        found = await register(*args, may_move=True)
+        return await ask(both, stakes.network_of(OWNER.address)), found.open_slots
+
+    assert await moved("http://8.8.8.8") == (network_of("http://8.8.8.8"), 1)
+    assert await moved("http://9.9.9.9") == (network_of("http://9.9.9.9"), 1)
+    assert await moved("http://192.168.1.5") == (network_of("http://9.9.9.9"), 1)
+    with pytest.raises(Refused, match="coordinators refuse work from 1.1.1.1"):
+        await moved("http://1.1.1.1")
+    sent = len(node.purposes)
+    await up(world, node, {CLASS: 1})
+    assert len(node.purposes) == sent, "without agreement of its coordinators it stays"
+
+
+def test_one_coordinator_among_several_cannot_move_a_provider() -> None:
+    assert agree_on_network(["8.8.8.8", "8.8.8.9:5"], 2)
+    assert not agree_on_network(["8.8.8.8", "9.9.9.9"], 2)
+    assert not agree_on_network(["8.8.8.8"], 2) and not agree_on_network([], 0)
+    assert not agree_on_network(["8.8.8.8"], 1)

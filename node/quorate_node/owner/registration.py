@@ -21,13 +21,14 @@ from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import Currency, read_currency
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import ProviderKeys, SigningKeys
+from quorate_protocol.limits import DAY
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.reputation.probation import RUN_SLOTS_MAX
 from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain import ChainClient, Sender
 from quorate_runtime.chain.transactions import TRANSFER_GAS
-from quorate_runtime.http.client_networks import address_of, registered_network
+from quorate_runtime.http.client_networks import address_of, is_public, registered_network
 
 MARKER = "registration_state"  # the file that exists once run slots have stake
 GAS_NEEDED = 1_500_000  # to register, approve and open slots, with a margin
@@ -88,6 +89,15 @@ def network_url(public_url: str, observed: Iterable[str], gateway_url: str) -> s
         if not address.is_loopback and not address.is_unspecified:
             return f"http://[{address}]" if address.version == 6 else f"http://{address}"
     return gateway_url
+
+
+def agree_on_network(observed: Iterable[str], coordinators: int) -> bool:
+    """Whether several coordinators, and all, see one network. One alone could have a provider
+    register a false one, so that other coordinators refuse it for weeks. Pure.
+    """
+    seen = [address for text in observed if (address := address_of(text)) is not None]
+    is_one = len({registered_network(item) for item in seen}) == 1
+    return len(seen) == coordinators > 1 and is_one
 
 
 async def registration_state(
@@ -246,6 +256,7 @@ async def register(
     sender: Sender,
     wanted: Mapping[Hash32, int],
     public_url: str,
+    may_move: bool = False,
 ) -> RegistrationState:
     """Also opens stake slots, sends gas money to the operator key, and replaces a lost one. Skips
     what the chain has.
@@ -256,6 +267,8 @@ async def register(
         await send_again(sender, f"register/{contracts.deployment.stakes.hex()[:8]}", call)
     elif found.operator_key not in {signer.address for signer in keys.operators()}:
         await rotate(contracts, keys, sender)
+    if found.is_registered and may_move:
+        await _move(client, contracts, keys, sender, public_url)
     nonce = await client.nonce(keys.account)
     found = await registration_state(client, contracts, keys, wanted)
     query = contracts.token.allowance(keys.account, contracts.stakes.address)
@@ -264,6 +277,29 @@ async def register(
     await send_all(sender, calls, nonce)
     await _fund_operator(client, keys, sender, found)
     return await registration_state(client, contracts, keys, wanted)
+
+
+async def _move(
+    client: ChainClient, contracts: Contracts, keys: ProviderKeys, sender: Sender, url: str
+) -> None:
+    """Registers the network of another public address, under which account and stake stay."""
+    stakes, address = contracts.stakes, address_of(urlsplit(url).hostname or "")
+    if address is None or not is_public(address):
+        return  # coordinators compare only public addresses (3.71)
+    network = registered_network(address)
+    if await ask(client, stakes.network_of(keys.account)) == network:
+        return
+    purpose = f"network/{network.hex()}/{await client.nonce(keys.account)}"
+    try:
+        await transact(sender, purpose, stakes.change_network(network))
+    except Refused as refused:
+        days = 2 * contracts.deployment.constants().profile_delay // DAY
+        raise Refused(
+            refused.code,
+            f"coordinators refuse work from {address}, which is another network than registered; "
+            f"the chain takes the next change {days} days after the last one "
+            f"({refused.detail})",
+        ) from refused
 
 
 async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> None:
