@@ -42,6 +42,7 @@ from quorate_coordinator.status.operator_report import OperatorReport
 from quorate_coordinator.status.own_account import OwnAccount
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import FileArchive
+from quorate_coordinator.storage.attestation_uploads import AttestationUploads
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.input_fetcher import InputFetcher
 from quorate_coordinator.storage.output_access import Outputs
@@ -137,6 +138,7 @@ class Service:
     outputs: Outputs = field(init=False)
     history: RunReader = field(init=False)
     staging: Staging = field(init=False)
+    attestations: AttestationUploads = field(init=False)
     tables: MarketTables = field(init=False)
     logs: RunLogs = field(init=False)
 
@@ -246,6 +248,14 @@ class Service:
             hold_seconds=self.core.rules.limits.max_hold,
         )
         stack.push_async_callback(self.staging.close)
+        self.attestations = AttestationUploads(
+            config.path("store") / "attestations",
+            config.staging.attestations,
+            state,
+            self.core.rules.limits,
+            self.clock.now,
+        )
+        stack.push_async_callback(self.attestations.store.close)
         self.tables = MarketTables(
             database=database_of(config.database, config.home),
             state=state,
@@ -307,7 +317,7 @@ class Service:
             core=core,
             peers=peers,
             beacon=self.beacon,
-            store=self.staging.outputs,
+            store=self.attestations.store,
             submit=actor.submit,
             key_of_coordinator=partial(coordinator_key, self.client, self.contracts),
             clock=clock,
@@ -418,6 +428,7 @@ class Service:
             actor=self.actor,
             rates=self.rates,
             staging=self.staging,
+            attestations=self.attestations,
             documents=self.documents,
             history=self.history,
             tables=self.tables,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from quorate_attestation.provers.cuda_device import engine_of
+from quorate_content.dag.cid import parse
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.document_fetch import document_fetch
 from quorate_content.transfer.kubo import Kubo
@@ -60,6 +61,7 @@ from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.chain import ChainClient, chain_client
 from quorate_runtime.chain.fee_bids import GWEI
+from quorate_runtime.http.coordinator_routes import Routes
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream, recover
 from quorate_runtime.peers.verifications import Verifier
@@ -145,7 +147,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     stack.push_async_callback(store.close)
     coordinators = _coordinators(given, operator_keys)
     dialers: dict[Address, CoordinatorDialer] = {}
-    attestation = _attestation(given, core, actor, operator_keys, store, dialers)
+    attestation = _attestation(given, core, actor, operator_keys, store, coordinators, dialers)
     connections = _connections(given, terms, operator_keys)
     verdict_checks = _verdict_checks(given, core, actor, coordinators)
     dialers |= _dialers(
@@ -409,18 +411,26 @@ def _attestation(
     actor: Actor[events.Event, effects.Effect],
     operator_keys: OperatorKeys,
     store: ContentStore,
+    coordinators: Mapping[Address, Coordinator],
     dialers: Mapping[Address, CoordinatorDialer],
 ) -> AttestationService:
     """`dialers` is filled later, before the service runs."""
+
+    async def upload(coordinator: Address, cid: str) -> None:
+        await coordinators[coordinator].upload(store, parse(cid), Routes.ATTESTATION_UPLOAD)
+
     terms, peer_key = core.terms, given.keys.peer_public
     me = Verifier(given.keys.account, terms.domain, terms.limits, terms.beacon, given.clock)
     subject = Subject(
-        peer_key,
-        partial(claims_of_slots, lambda: core.terms, given.inventory, peer_key),
-        lambda: given.is_on_offer.is_set() and core.is_idle(),
-        lambda: tuple(address for address, item in dialers.items() if item.connected()),
-        lambda: actor.submit(events.OfferDue()),
-        engine_of,
+        peer_key=peer_key,
+        claims=partial(claims_of_slots, lambda: core.terms, given.inventory, peer_key),
+        is_idle=lambda: given.is_on_offer.is_set() and core.is_idle(),
+        coordinators=lambda: tuple(
+            address for address, item in dialers.items() if item.connected()
+        ),
+        published=lambda: actor.submit(events.OfferDue()),
+        engine_of=engine_of,
+        upload=upload,
     )
     return AttestationService(
         me,

@@ -18,7 +18,7 @@ import aiohttp
 
 from quorate_node import periodic
 from quorate_node.assembly import Parts, Surroundings, assemble
-from quorate_node.base.config import Config
+from quorate_node.base.config import Config, offer_addresses
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.base.schedule import schedule_of
 from quorate_node.core import events
@@ -201,7 +201,8 @@ class ProviderDaemon:
         )
         stack.push_async_callback(gateway.close)
         self.url = await gateway.listen(config.listen_host, config.listen_port)
-        addresses = (config.public_url or self.url,)
+        own = config.public_url or self.url
+        addresses = offer_addresses(own, config.coordinators, config.attestation)
         inventory = await publish_inventory(parts.store, hardware)
         parts.announcements.bind(
             OfferDetails(inventory, config.region, keys.peer_public, keys.box_public, addresses)

@@ -128,6 +128,8 @@ RULES: dict[str, Rule | str] = {
     "GET /v1/cases": anybody,
     "PUT /v1/content": "answers the CID of the sent bytes, stored before or not",
     CONTENT_ROUTE: "asked below for each kind of content",
+    "PUT /ipfs": "takes attestations of providers",
+    "GET /ipfs/{cid}": "attestations of providers",
     "GET /v1/peers": "the connection of providers, by their keys",
     "GET /v1/operator": "for the operator's machine alone",
     "GET /metrics": "for the operator's machine alone",

@@ -25,9 +25,11 @@ from quorate_content.dag.cid import parse
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_devnet.market.config import MARKER, DevnetConfig, ExecutorChoice
 from quorate_devnet.market.devnet import Devnet, running
-from quorate_node.base.config import AttestationChoice
+from quorate_node.base import settings as provider_settings
+from quorate_node.base.config import AttestationChoice, Settings
 from quorate_node.status.status import read_status
 from quorate_protocol.units import UnixSeconds
+from quorate_protocol.values import replace as struct_replace
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.p2p import available
 from support.go_peer import GoPeer, go_peer
@@ -113,6 +115,18 @@ async def listed_once_attested(
     return await asyncio.gather(*[asyncio.to_thread(offers, folder, *words) for words in ways])
 
 
+def put_behind_nat(patch: pytest.MonkeyPatch, home: Path) -> None:
+    """Nobody reaches the gateway of this provider: its offer names a closed port."""
+    write = provider_settings.write
+
+    def write_unreachable(folder: Path, settings: Settings) -> None:
+        if folder == home:
+            settings = struct_replace(settings, public_url=f"http://{settings.listen_host}:9")
+        write(folder, settings)
+
+    patch.setattr(provider_settings, "write", write_unreachable)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
@@ -126,7 +140,9 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
             ipfs_gateways=(owners.url,) if owners is not None else (),
             attestation=AttestationChoice.L1,
         )
-        devnet = await stack.enter_async_context(running(config))
+        with pytest.MonkeyPatch.context() as patch:
+            put_behind_nat(patch, config.provider_home(0))
+            devnet = await stack.enter_async_context(running(config))
         market = await stack.enter_async_context(Market(devnet.profiles[0]))
         listed = asyncio.create_task(listed_once_attested(devnet, market))
         yield World(devnet, market, owners, listed)
@@ -179,10 +195,11 @@ async def test_a_job_runs_on_content_that_came_by_bitswap(
                     await asyncio.sleep(0.05)
 
 
-@pytest.mark.rule("10.12", "10.18", "10.20", "10.21")
+@pytest.mark.rule("10.12", "10.18", "10.20", "10.21", "10.25")
 async def test_cpus_are_attested_and_anybody_can_check_it(
     world: World, image: Path, tmp_path: Path
 ) -> None:
+    """Nobody reaches the gateway of one of them."""
     devnet, market = world.devnet, world.market
     command = ["python3", "-c", ""]
     job = Job(image=image, command=command, max_price="5", max_duration="30s", attestation="L1")

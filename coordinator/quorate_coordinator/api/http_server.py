@@ -27,6 +27,7 @@ from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.market.imported_logs import ImportedLogs
 from quorate_coordinator.status.market_tables import MarketTables
 from quorate_coordinator.status.operator_report import OperatorReport
+from quorate_coordinator.storage.attestation_uploads import AttestationUploads
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
@@ -40,6 +41,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http.client_networks import address_of
+from quorate_runtime.http.coordinator_routes import Routes
 from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
 from quorate_runtime.process.health import (
     Board,
@@ -74,6 +76,7 @@ class HttpServer:
     actor: Actor[ev.Event, Effect]
     rates: RequestRates
     staging: Staging
+    attestations: AttestationUploads
     documents: JobDocuments
     history: RunReader
     tables: MarketTables
@@ -153,6 +156,15 @@ class HttpServer:
             return self.staging.grant(account, request, has_balance)
 
         add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
+        self._add_attestation_routes(app, auth)
+
+    def _add_attestation_routes(self, app: web.Application, auth: Auth) -> None:
+        """Anybody may read them, under the path that a provider's gateway has."""
+
+        async def grant(request: web.Request) -> UploadGrant:
+            return self.attestations.grant(auth.required(request))
+
+        add_staging_routes(app, self.attestations.store, grant, Routes.ATTESTATION_UPLOAD.path)
 
     def _is_operator(self, request: web.Request) -> bool:
         address = address_of(request.remote or "")

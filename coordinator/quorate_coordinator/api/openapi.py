@@ -29,7 +29,7 @@ PATHS: dict[str, Json] = {
     "cid": {"type": "string", "pattern": "^[A-Za-z0-9]{1,120}$"},
 }
 ALSO_READ = {Routes.UPLOAD.path: (CAR,)}
-ALSO_ANSWERED = {Routes.CONTENT.path: (CAR, RAW)}
+ALSO_ANSWERED = dict.fromkeys((Routes.CONTENT.path, Routes.ATTESTATION.path), (CAR, RAW))
 
 
 class Refusal(Struct, frozen=True):

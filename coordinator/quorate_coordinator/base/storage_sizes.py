@@ -33,8 +33,8 @@ class Keeping(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class StagingQuota:
-    """Half of the store is for outputs of executions, a twenty-fifth for clients with almost no
-    money, and the rest for clients' uploads.
+    """Half of the store is for outputs of executions, and a twenty-fifth for clients with almost
+    no money. A fiftieth is for attestations of providers, and the rest for clients' uploads.
 
     A client may keep `bytes_per_usd` for each USD in its tab that is not spent, at most half of the
     part for uploads; with less than `floor_bytes` bought, that much in the small part. A full part
@@ -54,8 +54,12 @@ class StagingQuota:
         return self.store_bytes // 25
 
     @property
+    def attestations(self) -> int:
+        return self.store_bytes // 50
+
+    @property
     def uploads(self) -> int:
-        return self.store_bytes - self.outputs - self.small
+        return self.store_bytes - self.outputs - self.small - self.attestations
 
     @property
     def account(self) -> int:

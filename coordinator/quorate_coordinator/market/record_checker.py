@@ -1,7 +1,7 @@
 """Checks the attestation documents that offers name, before the core believes a level.
 
-It fetches document and proofs from the provider's gateway, and checks draw, arithmetic, beacon and
-signatures again, also when this coordinator was a verifier. So records that came by another
+It fetches document and proofs from the addresses in the offer, and checks draw, arithmetic, beacon
+and signatures again, also when this coordinator was a verifier. So records that came by another
 coordinator are believed in the same way.
 """
 

@@ -44,6 +44,7 @@ from quorate_protocol.messages.classes import (
 )
 from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.offer import (
+    ADDRESSES_MAX,
     BYTES_OF_SLOT_MAX,
     CPU_MILLIS_MAX,
     IMAGES_MAX,
@@ -371,6 +372,16 @@ def store_spare_bytes(home: Path, is_sized: bool) -> int:
     return least if is_sized else max(least, free_bytes(home) // 4)
 
 
+def offer_addresses(
+    own: str, coordinators: tuple[str, ...], attestation: AttestationChoice
+) -> tuple[str, ...]:
+    """Where others fetch what a provider publishes: at its gateway `own`. The coordinators have its
+    attestations too, because nobody reaches a gateway behind a router.
+    """
+    kept_at = coordinators if attestation is AttestationChoice.L1 else ()
+    return (own, *kept_at)[:ADDRESSES_MAX]
+
+
 def offer_room_bytes(settings: Settings) -> int:
     """Returns how many bytes of the offer are left to GPU slots, whatever becomes of its numbers.
 
@@ -388,7 +399,9 @@ def offer_room_bytes(settings: Settings) -> int:
         region=settings.region,
         peer_key=ZERO_HASH,
         box_key=ZERO_HASH,
-        addresses=(settings.public_url or listens_at,),
+        addresses=offer_addresses(
+            settings.public_url or listens_at, settings.coordinators, settings.attestation
+        ),
         images=(ZERO_HASH,) * len(settings.images),
         store_bytes=BYTES_OF_SLOT_MAX,
         bandwidth=BYTES_OF_SLOT_MAX,

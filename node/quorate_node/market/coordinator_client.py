@@ -7,6 +7,7 @@ description. The daemon checks it against the chain before it signs anything for
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -31,7 +32,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds, UnixSeconds
 from quorate_runtime.files import write_atomic
 from quorate_runtime.http.client_sessions import read_bounded
-from quorate_runtime.http.coordinator_routes import Routes
+from quorate_runtime.http.coordinator_routes import Route, Routes
 
 TOKEN_SECONDS = 3600
 ANSWER_BYTES_MAX = 1 << 20
@@ -198,16 +199,14 @@ class Coordinator:
         """Only the own store gets the token and may be private; on a devnet all may."""
         return job_sources(named, (self.source(),), self.info.limits == DEVNET.name)
 
-    async def upload(self, store: ContentStore, cid: Cid) -> None:
+    async def upload(
+        self, store: ContentStore, cid: Cid, route: Route[Any] = Routes.UPLOAD
+    ) -> None:
         async with await store.lease(cid) as lease:
 
             async def put(signer: Signer) -> None:
                 await upload_file(
-                    self.session,
-                    self.url + Routes.UPLOAD.path,
-                    lease.path,
-                    cid,
-                    self.headers(signer),
+                    self.session, self.url + route.path, lease.path, cid, self.headers(signer)
                 )
 
             await send_under_any_key(self.operator_keys.for_coordinator(self.address), put)

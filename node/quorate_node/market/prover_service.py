@@ -35,6 +35,7 @@ from quorate_attestation.sessions import prover_session
 from quorate_attestation.sessions.prover_session import ProverState
 from quorate_attestation.sessions.schedule import challenge_round, check_start
 from quorate_node.market.published_records import PublishedRecords
+from quorate_protocol.codec import cids
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages.beacon_rounds import round_time
 from quorate_protocol.messages.envelope import Envelope
@@ -114,6 +115,7 @@ class Subject:
     coordinators: Callable[[], tuple[Address, ...]]  # that are connected
     published: Callable[[], Awaitable[object]]  # called after new records: sends a new offer
     engine_of: EngineOf
+    upload: Callable[[Address, str], Awaitable[None]]  # a CID, to a coordinator
 
 
 @dataclass(slots=True)
@@ -138,6 +140,7 @@ class ProverService:
     _tried: Round = field(init=False)
     _pause_until: float = 0.0
     _group: asyncio.TaskGroup | None = None
+    _uploading: asyncio.Lock = field(default_factory=asyncio.Lock)  # one after the other
 
     def __post_init__(self) -> None:
         self._tried = Round(0)
@@ -237,6 +240,8 @@ class ProverService:
                 found = await self._prove(challenge, stack)
             evidence = await self._collect(challenge, found)
             await self.records.publish(beacon_round, evidence)
+            for document in self.records.newest.documents:
+                await self._upload(challenge, cids.cid_text(cids.RAW, document.record))
             await self.subject.published()
             log.info("attested by beacon round %d", beacon_round)
         except (Refused, Unavailable, TimeoutError) as error:
@@ -285,8 +290,18 @@ class ProverService:
         sections = await prover.open(prover_session.sample_of(state, gpu))
         proof = Proof(prover_session.header(state, gpu), sections).encode()
         cid = await self.records.keep_proof(state.challenge.beacon.round, proof)
+        await self._upload(challenge, cid)
         await self.send(challenge.coordinator, ProofSent(state.digest, Small(gpu), cid))
         return cid
+
+    async def _upload(self, challenge: _Challenge, cid: str) -> None:
+        """Others fetch it from the coordinator where they do not reach this provider's gateway."""
+        async with self._uploading:
+            try:
+                await self.subject.upload(challenge.coordinator, cid)
+            except (Refused, Unavailable) as error:
+                # Not re-raised: the gateway may be reached.
+                log.warning("0x%s did not take %s: %s", challenge.coordinator.hex(), cid, error)
 
     async def _collect(
         self, challenge: _Challenge, proofs: list[str]

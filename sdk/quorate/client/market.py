@@ -239,7 +239,7 @@ class Market:
     ) -> tuple[CheckedOffer, ...]:
         """Returns the rows with what this client found about the attestation of each slot.
 
-        It fetches documents and proofs from the providers' gateways and computes for about a
+        It fetches documents and proofs from the addresses in the offers and computes for about a
         second a GPU. With `is_on_chain` the chain says whose keys signed. Raises UsageError if
         numpy is not installed.
         """

@@ -1,7 +1,7 @@
 """Checks the attestation of offers' slots again, from the documents that the offers name.
 
-It believes no coordinator: it fetches document and proofs from the provider's gateway and checks
-beacon, draw, arithmetic and signatures. Elapsed time and rates stay the verifiers' word.
+It believes no coordinator: it fetches document and proofs from the addresses in the offer and
+checks beacon, draw, arithmetic and signatures. Elapsed time and rates stay the verifiers' word.
 """
 
 import asyncio

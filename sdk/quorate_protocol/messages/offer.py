@@ -109,7 +109,7 @@ class Offer(Document, frozen=True):
     region: str
     peer_key: Hash32  # Ed25519 public key, of which the peer id is made
     box_key: Hash32  # X25519 public key
-    addresses: tuple[str, ...]  # base URLs of the provider's gateway
+    addresses: tuple[str, ...]  # base URLs of its gateway, and of others that have its attestations
     cached: tuple[bytes, ...] = ()  # first 8 bytes of the digests of large CIDs in its cache
     images: tuple[Hash32, ...] = ()  # digests of the only images that it runs; empty = any
     # Image, inputs and output of one job, for which its content store has room (`in_steps`).

@@ -331,6 +331,19 @@ class Routes:
         BYTES,
         queries=(FORMAT, SCOPE, RANGE),
     )
+    ATTESTATION_UPLOAD = Route(
+        "PUT /ipfs",
+        "Uploads a provider's attestation document or a proof, which anybody may read.",
+        Stored,
+        BYTES,
+        needs_token=True,
+    )
+    ATTESTATION = Route(
+        "GET /ipfs/{cid}",
+        "An attestation document or a proof, as a trustless gateway serves it.",
+        BYTES,
+        queries=(FORMAT, SCOPE, RANGE),
+    )
     PEERS = Route("GET /v1/peers", "The WebSocket that providers connect to.", TEXT)
 
 

@@ -1,8 +1,8 @@
 """The challenges in which this program is a verifier, each as one task.
 
 A verifier sends nonces, takes roots with the time of its own clock, fetches each proof from the
-provider's gateway, checks it in a thread, and signs a record. A challenge that a crash or a lost
-connection ends has no record; the provider asks again in the next period.
+provider's gateway or the coordinator, checks it in a thread, and signs a record. A challenge that
+a crash or a lost connection ends has no record; the provider asks again in the next period.
 """
 
 import asyncio
@@ -217,8 +217,8 @@ class Verifications:
         except Unavailable as error:
             raise Refused(
                 Code.NOT_STORED,
-                f"proof: {' '.join(gateways)[:200]} did not send it ({error}); let others reach "
-                "the gateway (--public-url)",
+                f"proof: {' '.join(gateways)[:200]} did not send it ({error}); update the "
+                "coordinator, or let others reach the gateway (--public-url)",
             ) from error
 
     async def _next(self, session: _Session, kind: type[M]) -> tuple[M, Milliseconds]:

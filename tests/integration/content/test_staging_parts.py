@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from quorate_attestation.proof_document import PROOF_BYTES_MAX
 from quorate_content.dag.cid import raw_cid
 from quorate_content.dag.content_limits import StoreFull
 from quorate_content.store.index import Owner
@@ -26,6 +27,7 @@ from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.lease import Accepted, Committed
 from quorate_coordinator.market.attestation_service import STORE_OWNER
 from quorate_coordinator.storage.archive import Readers
+from quorate_coordinator.storage.attestation_uploads import AttestationUploads
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
@@ -45,6 +47,7 @@ from quorate_protocol.units import (
     Seconds,
     UnixSeconds,
 )
+from quorate_protocol.values import replace as struct_replace
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
 from support.memory_archive import MemoryArchive
@@ -140,7 +143,34 @@ async def test_upload_quota_grows_with_deposited_money(tmp_path: Path) -> None:
         with pytest.raises(Refused) as refused:
             staging.grant(stranger, request())
         assert refused.value.code is Code.NOT_REGISTERED and "deposit" in refused.value.detail
-    assert SHARES.outputs + SHARES.small + SHARES.uploads == SHARES.store_bytes
+    parts = SHARES.outputs, SHARES.small, SHARES.attestations, SHARES.uploads
+    assert sum(parts) == SHARES.store_bytes
+
+
+@pytest.mark.rule("10.25")
+async def test_only_providers_with_an_offer_upload_attestations(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        state, limits = found.market.core.state, found.market.core.rules.limits
+        kept = AttestationUploads(tmp_path / "kept", 2 * MIB, state, limits, found.clock.now)
+        try:
+            with pytest.raises(Refused) as refused:
+                kept.grant(Address(b"\x55" * 20))
+            assert refused.value.code is Code.NO_OFFER
+            one, other = list(found.market.parties)[:2]
+            grant = kept.grant(one)
+            assert grant.until == found.clock.now() + limits.attestation_ttl + (
+                limits.attestation_every
+            )
+            assert grant.owner.quota_bytes == 2 * PROOF_BYTES_MAX, "one CPU and a document"
+            state.providers[other] = struct_replace(state.providers[other], is_on_probation=True)
+            cheap = kept.grant(other).owner
+            assert cheap.weight < grant.owner.weight
+            first = await kept.store.put(b"a" * MIB, cheap, grant.until)
+            second = await kept.store.put(b"b" * (MIB + MIB // 2), grant.owner, grant.until)
+            assert await kept.store.stat(first.cid) is None, "it made room"
+            assert await kept.store.stat(second.cid) is not None
+        finally:
+            await kept.store.close()
 
 
 async def test_a_provider_may_store_only_what_its_executions_allow(tmp_path: Path) -> None:

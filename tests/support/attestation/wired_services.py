@@ -73,6 +73,7 @@ class Provider:
     is_away: bool = False
     is_idle: bool = True
     seq: int = 1
+    uploaded: list[str] = field(default_factory=list)
     records: PublishedRecords = field(init=False)
     service: Providing = field(init=False)
 
@@ -90,6 +91,7 @@ class Provider:
             lambda: (COORDINATOR.address,),
             self.offer,
             lambda claim: self.engine(),
+            self.upload,
         )
         self.service = Providing(
             me,
@@ -109,6 +111,10 @@ class Provider:
                 parameters=PARAMETERS,
             ),
         )
+
+    async def upload(self, coordinator: Address, cid: str) -> None:
+        """It has one store with the coordinator."""
+        self.uploaded.append(cid)
 
     async def offer(self) -> None:
         """Sends its offer again, with the newest records."""
