@@ -159,8 +159,7 @@ def check_network(owner: Address, registered: Hash32, remote: str) -> None:
     raise Refused(
         Code.NOT_REGISTERED,
         f"provider 0x{owner.hex()} registered the network {network_text(registered)} and connects "
-        f"from {address}; run it there, or start it again with --public-url of this "
-        "address, which registers this network",
+        f"from {address}; run it there, or start it with --public-url of this address",
     )
 
 
