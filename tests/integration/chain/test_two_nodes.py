@@ -1,6 +1,7 @@
 """Tests two chain nodes, one of which lies or is silent: only what both say counts."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -54,8 +55,12 @@ async def test_a_lie_of_one_of_two_nodes_costs_time_only(
     async with node("devnet") as chain, two_nodes(chain) as (nodes, client), mining(chain):
         sender = new_sender(client, tmp_path / "outbox")
         nodes[liar].change = lie
-        with pytest.raises(Unavailable, match=rf"http://\S+ and http://\S+ disagree on {told}"):
-            await pay(sender, "pay", 9, seconds=1)
+        for seconds in (1, 20):  # a busy machine does not come as far as the lie in one second
+            with pytest.raises(Unavailable) as refused:
+                await pay(sender, "pay", 9, seconds=seconds)
+            if "disagree" in str(refused.value):
+                break
+        assert re.search(rf"http://\S+ and http://\S+ disagree on {told}", str(refused.value))
         nodes[liar].change = honest
         await pay(sender, "pay", 9)
         assert await client.balance(SINK) == 9 and await client.nonce(sender.address) == 1

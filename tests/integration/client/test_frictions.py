@@ -96,7 +96,7 @@ async def interrupted(folder: Path, fake: FakeMarket, *words: str) -> tuple[int 
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "QUORATE_DEVNET": str(folder / "devnet.json")},
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not (fake.jobs or (fake.is_silent and "POST plan" in fake.posts)):
             await asyncio.sleep(0.02)
         await asyncio.sleep(1.0)
