@@ -301,7 +301,12 @@ def terms_of(
         classes=tuple(
             with_cuda(item, inventory.cuda_version)
             for item in divide(
-                config, hardware, host, gpus, executor.has_volumes, laid_out.unreachable
+                config,
+                hardware,
+                host,
+                gpus,
+                has_volumes=executor.has_volumes,
+                unreachable=laid_out.unreachable,
             )
         ),
         sandbox=executor.sandbox,

@@ -16,7 +16,7 @@ from quorate_node.status.diagnostics import check_gpus
 from quorate_node.status.gpu_container import GpuTrial, without_unreachable
 from quorate_protocol.messages.classes import Host
 from quorate_protocol.messages.offer import Hardware
-from quorate_protocol.messages.ports import Executor, Sandbox, Task
+from quorate_protocol.messages.ports import Executor, LogPiece, Sandbox, Task
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Price
 from support.gpu.recorded_inventories import recorded
@@ -42,9 +42,12 @@ class _Container(NoopExecutor):
         self.given = task.gpus
         await super().start(task)
 
-    async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
+    async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[LogPiece]:
+        at = 0
         for uuid in (*self.given, *self.more):
-            yield f"GPU 0: a model (UUID: {uuid})\n".encode()
+            line = f"GPU 0: a model (UUID: {uuid})\n".encode()
+            yield LogPiece(at, line)
+            at += len(line)
 
 
 async def tried(
@@ -101,7 +104,7 @@ async def test_without_the_toolkit_no_container_is_tried_and_nothing_is_on_offer
     assert result.name == "gpu container" and "nvidia-ctk runtime configure" in result.fix
     hardware = Hardware(8, 1 << 36, 1 << 40)
     with pytest.raises(Refused, match="no GPU is on offer: a container reaches the GPUs of 0 of 4"):
-        divide(PRICED, hardware, Host("x86_64", "v3"), found.classes, found.unreachable)
+        divide(PRICED, hardware, Host("x86_64", "v3"), found.classes, unreachable=found.unreachable)
 
 
 async def test_where_no_job_gets_a_gpu_none_is_tried(tmp_path: Path) -> None:
