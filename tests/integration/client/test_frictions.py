@@ -86,6 +86,11 @@ async def test_lines_of_a_stranger_control_no_terminal(call: Call, fake: FakeMar
     assert "10 %\n20 %\n" in out and "\x1b" not in out + err
 
 
+def _heeds_interrupts() -> None:
+    """A shell's background command ignores the signal, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 async def interrupted(folder: Path, fake: FakeMarket, *words: str) -> tuple[int | None, str]:
     """Runs the script as a process, and presses Ctrl-C once it has asked for a plan or ordered."""
     process = await asyncio.create_subprocess_exec(
@@ -95,8 +100,9 @@ async def interrupted(folder: Path, fake: FakeMarket, *words: str) -> tuple[int 
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "QUORATE_DEVNET": str(folder / "devnet.json")},
+        preexec_fn=_heeds_interrupts,
     )
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(60):
         while not (fake.jobs or (fake.is_silent and "POST plan" in fake.posts)):
             await asyncio.sleep(0.02)
         await asyncio.sleep(1.0)
