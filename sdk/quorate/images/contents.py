@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.images.libraries import find_library, library_closure, library_folder
+from quorate.images.libraries import WHEEL_LIBRARIES, find_library, library_closure, library_folder
 from quorate.images.wheels import wheel_closure
 from quorate_protocol.refusals import Code, Refused
 
@@ -29,8 +29,6 @@ _LEFT_OUT_FOLDERS = frozenset(
 )
 _LEFT_OUT_PREFIXES = ("config-", "_tkinter.", "_test", "_ctypes_test.", "_xxtestfuzz.", "xxlimited")
 _LEFT_OUT_SUFFIXES = (".pyc", ".a", ".whl", ".exe")
-# The C library loads the first when a thread is cancelled; wheels of a job need the others.
-_OPENED_AT_RUN_TIME = ("libgcc_s.so.1", "libstdc++.so.6", "libgomp.so.1")
 _PASSWD = b"root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/scratch:/sbin/nologin\n"
 _GROUP = b"root:x:0:\nnogroup:x:65534:\n"
 _FOLDERS = {
@@ -116,7 +114,7 @@ def _add_libraries(files: dict[str, bytes | Path]) -> tuple[str, ...]:
     wheel's stays and is reported.
     """
     placed = {source.resolve(): path for path, source in files.items() if isinstance(source, Path)}
-    extra = [found for name in _OPENED_AT_RUN_TIME if (found := find_library(name)) is not None]
+    extra = [found for name in WHEEL_LIBRARIES if (found := find_library(name)) is not None]
     closure = library_closure([*placed, *extra], frozenset(placed))
     for path, source in closure.files.items():
         files[path.lstrip("/")] = source

@@ -19,6 +19,20 @@ _DEFAULT_FOLDERS = (
     "/lib",
     "/usr/lib",
 )
+# What compiled wheels may need of every Linux (PEP 600) without a screen, and `libz`, `libgomp`.
+WHEEL_LIBRARIES = (
+    "libgcc_s.so.1",  # the C library loads it too, when a thread is cancelled
+    "libstdc++.so.6",
+    "libm.so.6",
+    "libdl.so.2",
+    "librt.so.1",
+    "libc.so.6",
+    "libutil.so.1",
+    "libpthread.so.0",
+    "libresolv.so.2",
+    "libgomp.so.1",
+    "libz.so.1",
+)
 _CONFIG = Path("/etc/ld.so.conf")
 _INCLUDE_DEPTH_MAX = 8
 

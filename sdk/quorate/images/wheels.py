@@ -37,6 +37,13 @@ def wheel_closure(packages: Sequence[str]) -> tuple[WheelFiles, ...]:
     Refused(UNKNOWN) that names what is missing.
     """
     found: dict[str, WheelFiles] = {}
+    for name in packages:
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise Refused(
+                Code.MALFORMED,
+                f"package {name[:60]!r}: write the name alone; the version that is installed here "
+                "is packed",
+            )
     queue = [(name, True) for name in packages]
     while queue and len(found) < _DISTRIBUTIONS_MAX:
         name, is_required = queue.pop()

@@ -23,6 +23,7 @@ from urllib.parse import unquote
 from quorate.base.errors import UnavailableError, UsageError
 from quorate.images.elf import read_elf
 from quorate.images.image_python import ImagePython
+from quorate.images.libraries import WHEEL_LIBRARIES
 
 Told = Callable[[str], None]
 PIP_SECONDS = 900.0
@@ -30,7 +31,6 @@ PROGRESS, PROGRESS_LENGTH = ("Collecting ", "Downloading ", "Using cached "), 12
 ERROR_LINES = 2
 # Images have glibc 2.28 (Debian 10, 2018) or newer, musl 1.2 (Alpine 3.13, 2021) or newer.
 GLIBC_MINORS, MUSL_MINORS = range(28, 4, -1), range(2, 0, -1)
-BASE_LIBRARIES = frozenset({"libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1", "libz.so.1"})
 OLD_PLATFORMS = ("manylinux2014", "manylinux2010", "manylinux1")
 FILES_MAX = 100_000
 # What pip prints for a folder: "Processing ./pkg (from -r r.txt (line 1))", "Obtaining file:///pkg"
@@ -235,7 +235,7 @@ def check_libraries(packages: Path, image_files: Collection[str], image: str) ->
         except ValueError:
             continue  # its program will say so
         for name in elf.needed if elf else ():
-            if name in BASE_LIBRARIES and name not in bundled and name not in image_files:
+            if name in WHEEL_LIBRARIES and name not in bundled and name not in image_files:
                 missing.setdefault(name, path.relative_to(packages).parts[0])
     if missing:
         said = ", ".join(f"{name} (for {user})" for name, user in sorted(missing.items()))

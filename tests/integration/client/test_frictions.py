@@ -295,9 +295,14 @@ def test_a_built_image_has_what_wheels_need_and_one_without_is_refused(
     folder.mkdir(parents=True)
     parts = Path(numpy.__file__).parent.rglob("_multiarray_umath*.so")
     shutil.copyfile(next(parts), folder / "part.so")
+    for part in (Path(numpy.__file__).parents[1] / "numpy.libs").iterdir():
+        shutil.copyfile(part, folder / part.name)
     names = file_names(image)
     check_libraries(folder.parent, names, "python.tar")
+    with pytest.raises(UsageError, match=r"python.tar lacks libpthread.so.0 \(for numpy\)"):
+        check_libraries(folder.parent, names - {"libpthread.so.0"}, "python.tar")
     with pytest.raises(UsageError, match=r"python.tar lacks libstdc\+\+.so.6 \(for numpy\)"):
         check_libraries(folder.parent, names - {"libstdc++.so.6"}, "python.tar")
-    (folder / "part.so").write_bytes(b"\x7fELF\x02\x01 and nothing else")
-    check_libraries(folder.parent, set(), "python.tar")
+    (tmp_path / "part.so").write_bytes(b"\x7fELF\x02\x01 and nothing else")
+    shutil.rmtree(folder)
+    check_libraries(tmp_path, set(), "python.tar")

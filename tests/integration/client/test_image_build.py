@@ -57,6 +57,8 @@ def test_a_package_that_is_not_installed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused) as refusal:
         build_python_image(tmp_path / "image.tar", ["no-such-package-anywhere"])
     assert refusal.value.code is Code.UNKNOWN
+    with pytest.raises(Refused, match="'numpy==2.1.3': write the name alone"):
+        build_python_image(tmp_path / "image.tar", ["numpy==2.1.3"])
     assert list(tmp_path.iterdir()) == []
 
 
