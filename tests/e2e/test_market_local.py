@@ -1,10 +1,13 @@
 """Tests `Market.local()`, which runs a whole market inside a user's own test."""
 
+import asyncio
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from quorate import Job, Market, UsageError, verify
+from quorate import CancelledError, Job, Market, UsageError, verify
+from quorate.cli.run_state import state
 from quorate.trust.receipt_chain import check_chain
 from quorate.trust.receipt_verification import body_of, pinned
 from quorate_content.dag.disk_tree import cid_of_path
@@ -45,7 +48,26 @@ async def test_a_local_market_runs_a_job(image: Path, tmp_path: Path) -> None:
 
         assert await doubled.map([[1, 2], [3]]) == [[2, 4], [6]]
         await _check_tolerance(market, image, tmp_path / "noisy")
+        await _check_stop(market, image, tmp_path / "part")
         await _check_fast(market, image)
+
+
+async def _check_stop(market: Market, image: Path, part: Path) -> None:
+    """What a stopped program had written arrives: its time is paid."""
+    program = (
+        "import sys, time; open(sys.argv[1], 'w').write('kept'); print('epoch 1', flush=True); "
+        "time.sleep(60)"
+    )
+    command = ["python3", "-c", program, "/outputs/epoch-1"]
+    job = Job(image=image, command=command, max_price="5", max_duration="2m")
+    run = await market.submit(job)
+    async with asyncio.timeout(60), aclosing(run.logs(follow=True)) as lines:
+        await anext(lines)
+    await run.stop()
+    with pytest.raises(CancelledError, match=f"had written is in {part}, of one execution"):
+        await run.result(part)
+    assert (part / "epoch-1").read_text() == "kept"
+    assert state(await run.status()) == "stopped"
 
 
 async def _check_fast(market: Market, image: Path) -> None:

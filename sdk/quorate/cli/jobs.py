@@ -80,6 +80,9 @@ def run(
     command: Command = None,
     *,
     yes: Yes = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Shows the plan, and orders nothing.")
+    ] = False,
     detach: Detach = False,
     json: JsonFlag = False,
     **typed: Any,
@@ -89,6 +92,8 @@ def run(
     if not flags.max_price:
         raise UsageError(PRICE_MISSING)
     job = job_of(flags, image, list(command or []), flags.max_price)
+    if dry_run:
+        return run_async(_plan(context_of(ctx), job, json))
     run_async(_submit(context_of(ctx), job, yes or json or not sys.stdin.isatty(), detach, json))
 
 
@@ -96,20 +101,19 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
     """Shows which offers a job file would meet and what it would cost; uploads and signs
     nothing.
     """
+    run_async(_plan(context_of(ctx), load_job(file), json))
 
-    async def work() -> None:
-        job = load_job(file)
-        async with context_of(ctx).market() as market:
-            if not job.is_array:
-                return attach.show_plan(job, await market.plan(job), json)
-            elements = await market.array(job)
-            known = sum(element.entry is not None for element in elements)
-            first = await plan_first(market, elements)
-            note(summary(first, len(elements), known))
-            note("the plan of the first one:")
-            attach.show_plan(elements[0].job, first, json)
 
-    run_async(work())
+async def _plan(context: Context, job: Job, is_json: bool) -> None:
+    async with context.market() as market:
+        if not job.is_array:
+            return attach.show_plan(job, await market.plan(job), is_json)
+        elements = await market.array(job)
+        known = sum(element.entry is not None for element in elements)
+        first = await plan_first(market, elements)
+        note(summary(first, len(elements), known))
+        note("the plan of the first one:")
+        attach.show_plan(elements[0].job, first, is_json)
 
 
 def validate(file: File, json: JsonFlag = False) -> None:

@@ -45,11 +45,14 @@ def exit_status(view: RunView) -> int | None:
 
 
 def state(view: RunView) -> str:
-    is_stopped = any(item.phase == "stopped" for item in view.executions)
+    phases = {item.phase for item in view.executions}
+    is_stopped = "stopped" in phases
     if view.verdict is None:
         return "stopped" if is_stopped else UNDECIDED.get(view.phase, view.phase)
     outcome = view.verdict.message.outcome
     if outcome is not Outcome.ACCEPTED:
+        # Nothing else ends a run as lapsed that has a result.
+        is_stopped |= outcome is Outcome.LAPSED and "revealed" in phases
         return "stopped" if is_stopped else WITHOUT_RESULT[outcome]
     status = exit_status(view)
     if status == EXIT_TIMEOUT:

@@ -25,7 +25,12 @@ from quorate.client.base.session import ClientSession, Notice, ignore_notice
 from quorate.client.base.timeouts import NOTICE_SECONDS
 from quorate.client.base.transfer import Progress, fetch_output, no_progress, sealed_of
 from quorate.job.quantities import format_amount, format_duration
-from quorate.programs.result_differences import describe_differences, early_warning, is_escalated
+from quorate.programs.result_differences import (
+    describe_differences,
+    early_warning,
+    is_escalated,
+    revealed,
+)
 from quorate.trust.charge_verification import CheckedVerdict
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
@@ -251,7 +256,7 @@ class Run:
         checked = await self._background_settlement.settle(view)
         receipt = await asyncio.to_thread(self._keep_receipt, checked)
         if checked.verdict.outcome is not Outcome.ACCEPTED:
-            raise await self._without_result(checked, receipt)
+            raise await self._without_result(checked, receipt, destination, progress)
         output = destination or self._client_session.profile.outputs / self.job_id.hex()
         status, folder = await self._output(checked, output, destination is None, progress)
         providers = tuple(item.assignment.message.provider for item in checked.group)
@@ -282,12 +287,14 @@ class Run:
             f"`quorate events {run}`"
         )
 
-    async def _without_result(self, checked: CheckedVerdict, receipt: Path) -> QuorateError:
+    async def _without_result(
+        self, checked: CheckedVerdict, receipt: Path, destination: Path | None, progress: Progress
+    ) -> QuorateError:
         run = self.called
         if checked.is_stopped:
             return CancelledError(
                 f"run {run}: you stopped it; its time cost {format_amount(checked.charged)} "
-                f"(receipt: {receipt})"
+                f"(receipt: {receipt}). {await self._written_until(checked, destination, progress)}"
             )
         outcome = checked.verdict.outcome.name.lower().replace("_", "-")
         folder = self._client_session.profile.outputs / f"{self.job_id.hex()}-differs"
@@ -297,6 +304,23 @@ class Run:
             f"`quorate events {run}` (receipt: {receipt})",
             found,
         )
+
+    async def _written_until(
+        self, checked: CheckedVerdict, destination: Path | None, progress: Progress
+    ) -> str:
+        """Fetches what a stopped program had written, which nobody checked. Says where it is."""
+        found = revealed(checked)
+        if not found:
+            return ""
+        folder = destination or self._client_session.profile.outputs / f"{self.job_id.hex()}-part"
+        spec = job_spec.decode(self._client_session.entry(self.job_id).spec)
+        try:
+            if destination is not None or not await asyncio.to_thread(folder.is_dir):
+                most = spec.resources.output_bytes
+                await self._fetch_any(tuple(found[:1]), folder, most, progress)
+        except (OSError, QuorateError) as error:
+            return f"What it had written cannot be fetched: {error}"
+        return f"What it had written is in {folder}, of one execution and not verified"
 
     async def _output(
         self, checked: CheckedVerdict, folder: Path, is_ours: bool, progress: Progress

@@ -76,17 +76,22 @@ async def describe_differences(
     return said, differences
 
 
+def revealed(checked: CheckedVerdict) -> list[ExecutionEvidence]:
+    """The executions of a checked receipt whose results were revealed."""
+    tree = canonical.parse(checked.receipt, receipt.RECEIPT_BYTES_MAX)
+    assert isinstance(tree, dict), "the receipt was checked"
+    executions = canonical.from_json(Receipt, tree["body"]).executions
+    return [item for item in executions if item.reveal is not None]
+
+
 def _two_results(
     checked: CheckedVerdict,
 ) -> tuple[int, ExecutionEvidence, ExecutionEvidence] | None:
     """Returns the number of different results, and two executions that differ."""
-    tree = canonical.parse(checked.receipt, receipt.RECEIPT_BYTES_MAX)
-    assert isinstance(tree, dict), "the receipt was checked"
-    body = canonical.from_json(Receipt, tree["body"])
     found: dict[Given, ExecutionEvidence] = {}
-    for item in body.executions:
-        if item.reveal is not None:
-            found.setdefault((item.reveal.output_digest, item.reveal.exit_status), item)
+    for item in revealed(checked):
+        assert item.reveal is not None
+        found.setdefault((item.reveal.output_digest, item.reveal.exit_status), item)
     if len(found) < 2:
         return None
     first, second, *_ = found.values()

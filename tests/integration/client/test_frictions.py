@@ -55,6 +55,11 @@ async def test_run_shows_what_the_program_prints_and_its_end(call: Call, fake: F
     assert code == 1 and json.loads(out)["exitStatus"] == 1
 
 
+async def test_a_dry_run_shows_the_plan_and_orders_nothing(call: Call, fake: FakeMarket) -> None:
+    code, out, _ = await call(*RUN, "--dry-run", "--json", "--", "python")
+    assert code == 0 and json.loads(out)["worstChargeMicroUsd"] and not fake.jobs
+
+
 @pytest.mark.parametrize(
     ("status", "text", "cause"),
     [
