@@ -50,8 +50,8 @@ from quorate_devnet.market.engine_check import engine_answers
 from quorate_devnet.market.genesis import Funds, JoiningProvider
 from quorate_node.base import provider_keys
 from quorate_node.base import settings as provider_settings
-from quorate_node.base.config import STORE_BYTES_MIN, TransportChoice
 from quorate_node.base.config import Settings as ProviderSettings
+from quorate_node.base.config import TransportChoice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.executors.sandbox.bwrap_executor import check_bwrap
 from quorate_node.market.coordinator_dialer import LIBP2P, WEBSOCKET
@@ -368,7 +368,7 @@ class _Startup:
                 executor=executor.kind(),
                 listen_host=config.host(index),
                 listen_port=free_port(config.host(index)),
-                store_bytes=STORE_BYTES_MIN,
+                store_bytes=config.store_bytes,
                 ipfs_gateways=config.ipfs_gateways,
                 attestation=config.attestation,
                 cpu_level=config.cpu_levels[index % len(config.cpu_levels)]
