@@ -1,19 +1,26 @@
-"""Work as people have it: a model of gigabytes by `hf://`, and a large output, in sandboxes of a
-devnet. No daemon's memory grows with either.
+"""Work as people have it: a model of gigabytes by `hf://`, `from_pretrained` without a network, and
+a large output, each in sandboxes of a devnet. No daemon's memory grows with any of them.
 
 QUORATE_MODEL_GIB and QUORATE_OUTPUT_GIB set the sizes. With -s the tests print their figures.
 """
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import numpy
 import pytest
+from safetensors.numpy import save
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from quorate import Job, Market
+from quorate.images import build_python_image
 from quorate.sources.resolution import Endpoints
 from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
 from quorate_devnet.market.devnet import Devnet, running
@@ -112,6 +119,70 @@ async def test_a_model_of_gigabytes_goes_from_its_hub_to_two_owners(
     print(f"the owners had it after {first:.0f} and {second:.0f} s, ", end="")
     print(f"all took {ended - began:.0f} s; {peak >> 20} MiB at most")
     assert peak < MOST_RESIDENT
+
+
+# Offline, by the libraries of the field, with a user's own class of model.
+PROGRAM = """
+import json, sys
+from huggingface_hub import ModelHubMixin, hf_hub_download, snapshot_download
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+
+class Embedding(ModelHubMixin):
+    def __init__(self, width):
+        self.width = width
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id, force_download, token, width, **where):
+        model = cls(width)
+        model.weights = load_file(hf_hub_download(model_id, "model.safetensors", **where))
+        return model
+
+ids = Tokenizer.from_pretrained("org/model").encode("owners run jobs").ids
+model = Embedding.from_pretrained("org/model")
+seen = {"ids": ids, "width": model.width, "vectors": model.weights["embedding"][ids].tolist()}
+seen["same"] = snapshot_download("org/model") == snapshot_download("org/model", revision="v1")
+try:
+    hf_hub_download("org/absent", "config.json")
+except (LocalEntryNotFoundError, OfflineModeIsEnabled):
+    seen["absent"] = "not asked for"
+json.dump(seen, open(sys.argv[1], "w"))
+"""
+
+
+@pytest.mark.bwrap
+@pytest.mark.rule("4.83")
+async def test_from_pretrained_finds_a_model_without_a_network(tmp_path: Path) -> None:
+    image = build_python_image(
+        tmp_path / "libraries.tar", ("numpy", "safetensors", "tokenizers")
+    ).path
+    words = Tokenizer(WordLevel({"jobs": 0, "owners": 1, "run": 2, "?": 3}, "?"))
+    words.pre_tokenizer = Whitespace()
+    weights = numpy.arange(16, dtype=numpy.float32).reshape(4, 4)
+    files = {
+        "config.json": json.dumps({"width": 4}).encode(),
+        "model.safetensors": save({"embedding": weights}),
+        "tokenizer.json": words.to_str().encode(),
+    }
+    job = Job(
+        image=image,
+        command=["python3", "-c", PROGRAM, "/outputs/seen.json"],
+        inputs={"/inputs/hf": "hf://org/model@v1"},
+        max_price=5,
+        max_duration="2m",
+    )
+    hub = Hub({"org/model": dict(files)}, revision="v1")
+    async with devnet_and_market(tmp_path / "net", hub) as (_, market):
+        result = await (await market.submit(job)).result(tmp_path / "output")
+    assert result.is_success and len(result.providers) == 2
+    assert json.loads((tmp_path / "output" / "seen.json").read_text()) == {
+        "ids": [1, 2, 0],
+        "width": 4,
+        "vectors": weights[[1, 2, 0]].tolist(),
+        "same": True,
+        "absent": "not asked for",
+    }
 
 
 WRITER = """
