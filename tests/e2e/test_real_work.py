@@ -47,7 +47,7 @@ async def devnet_and_market(folder: Path, hub: Hub) -> AsyncIterator[tuple[Devne
         clients=1,
         executor=ExecutorChoice.BWRAP,
         transport=TransportChoice.WEBSOCKET,
-        store_bytes=STORE_BYTES_MIN + MODEL.size,
+        store_bytes=STORE_BYTES_MIN + max(MODEL.size, 6 * OUTPUT),
     )
     async with (
         on_loopback(hub.app()) as url,
@@ -196,6 +196,7 @@ with open("/outputs/checkpoint", "wb") as file:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.rule("4.82", "4.89")
 async def test_an_output_of_gigabytes_arrives_with_flat_memory(image: Path, tmp_path: Path) -> None:
     require("bwrap")
@@ -208,7 +209,7 @@ async def test_an_output_of_gigabytes_arrives_with_flat_memory(image: Path, tmp_
         resources={"outputs": OUTPUT + (1 << 20)},
     )
     began = time.monotonic()
-    async with Market.local(providers=3, executor="bwrap", folder=tmp_path / "net") as market:
+    async with devnet_and_market(tmp_path / "net", Hub()) as (_, market):
         ready = time.monotonic()
         result = await (await market.submit(job)).result(tmp_path / "output")
         peak = most_resident(os.getpid())

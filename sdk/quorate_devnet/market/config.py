@@ -126,7 +126,7 @@ class DevnetConfig(Struct, frozen=True):
     liars: Annotated[int, Option("Number of providers that lie; liars offer the lowest price.")] = 0
     clients: Annotated[int, Option("Number of funded client profiles.")] = 2
     slots: int = 1  # run slots of each honest provider
-    store_bytes: int = STORE_BYTES_MIN  # of each provider's content store
+    store_bytes: int = STORE_BYTES_MIN  # of the coordinator's content store, and each provider's
     liar_slots: int = 2  # so that a liar can hold jobs of two clients at once
     executor: Annotated[
         ExecutorChoice, Option(EXECUTOR_HELP, read=partial(one_of, ExecutorChoice), show=str)
