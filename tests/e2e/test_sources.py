@@ -10,10 +10,10 @@ from quorate import Job, Market, RefusedError
 from quorate.sources.resolution import Endpoints
 from quorate_content.dag.cid import raw_cid
 from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
-from quorate_devnet.market.devnet import Devnet, running
+from quorate_devnet.market.devnet import running
 from quorate_node.base.config import TransportChoice
-from quorate_node.status.status import read_status
 from quorate_protocol.units import Label
+from support.bytes_by_source import bytes_by_source
 from support.http_server import on_loopback
 from support.web_files import Hub
 
@@ -30,17 +30,6 @@ names = sorted(str(path.relative_to(snapshot)) for path in snapshot.rglob("*") i
 digest = hashlib.sha256((snapshot / "model.safetensors").read_bytes()).hexdigest()
 open(sys.argv[1], "w").write(" ".join([os.environ["HF_HUB_OFFLINE"], digest, *names]))
 """
-
-
-def bytes_by_source(devnet: Devnet) -> dict[str, int]:
-    """Of all providers."""
-    found: dict[str, int] = {}
-    for number in range(PROVIDERS):
-        status = read_status(devnet.config.provider_status(number))
-        for source, count in (status.bytes_by_source if status is not None else {}).items():
-            kind = "hub" if source.startswith("source ") else "others"
-            found[kind] = found.get(kind, 0) + count
-    return found
 
 
 @pytest.mark.rule("4.83", "4.85", "4.86")
@@ -78,7 +67,7 @@ async def test_a_model_goes_from_its_hub_to_the_owners(image: Path, tmp_path: Pa
             names = "config.json model.safetensors sub/notes.txt z.txt"
             assert (tmp_path / "output" / "seen").read_text() == f"1 {digest} {names}"
             async with asyncio.timeout(SECONDS):  # the status is written every second
-                while bytes_by_source(devnet).get("hub", 0) < 2 * total:
+                while bytes_by_source(devnet)["hub"] < 2 * total:
                     await asyncio.sleep(0.05)
             store = config.coordinator_home / "store"
             held = [path for path in store.rglob("*") if path.is_file()]

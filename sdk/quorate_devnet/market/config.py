@@ -18,7 +18,13 @@ from typing import Annotated, TypeVar
 
 from msgspec import Struct
 
-from quorate_node.base.config import AttestationChoice, ExecutorKind, TransportChoice, cpu_level_of
+from quorate_node.base.config import (
+    STORE_BYTES_MIN,
+    AttestationChoice,
+    ExecutorKind,
+    TransportChoice,
+    cpu_level_of,
+)
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
 from quorate_runtime.files import FOLDER_MODE, private_folder, write_atomic
@@ -120,6 +126,7 @@ class DevnetConfig(Struct, frozen=True):
     liars: Annotated[int, Option("Number of providers that lie; liars offer the lowest price.")] = 0
     clients: Annotated[int, Option("Number of funded client profiles.")] = 2
     slots: int = 1  # run slots of each honest provider
+    store_bytes: int = STORE_BYTES_MIN  # of the coordinator's content store, and each provider's
     liar_slots: int = 2  # so that a liar can hold jobs of two clients at once
     executor: Annotated[
         ExecutorChoice, Option(EXECUTOR_HELP, read=partial(one_of, ExecutorChoice), show=str)

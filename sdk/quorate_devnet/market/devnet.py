@@ -145,7 +145,11 @@ def _start_role(processes: ChildProcesses, config: DevnetConfig, name: str) -> N
     if name == COORDINATOR:
         ready_file = config.folder / "ready" / f"{name}.json"
         arguments = coordinator_up(
-            config.coordinator_home, config.password_file, ready_file, config.ipfs_gateways
+            config.coordinator_home,
+            config.password_file,
+            ready_file,
+            config.ipfs_gateways,
+            config.store_bytes,
         )
     else:
         arguments = _provider_up(config, int(name.removeprefix("provider-")))
@@ -153,11 +157,15 @@ def _start_role(processes: ChildProcesses, config: DevnetConfig, name: str) -> N
 
 
 def coordinator_up(
-    home: Path, password_file: Path, ready_file: Path, ipfs_gateways: Sequence[str] = ()
+    home: Path,
+    password_file: Path,
+    ready_file: Path,
+    ipfs_gateways: Sequence[str] = (),
+    store_bytes: int = STORE_BYTES_MIN,
 ) -> list[str]:
     """Returns the arguments of `run_daemon`."""
     words = ["coordinator", "up", "--home", str(home), "--password-file", str(password_file)]
-    words += ["--store-size", "20GiB", "--ready-file", str(ready_file)]
+    words += ["--store-size", f"{store_bytes >> 20}Mi", "--ready-file", str(ready_file)]
     words += [f"--ipfs-gateway={url}" for url in ipfs_gateways]
     return [str(home / coordinator_settings.FILE), HONEST, *words]
 
@@ -368,7 +376,7 @@ class _Startup:
                 executor=executor.kind(),
                 listen_host=config.host(index),
                 listen_port=free_port(config.host(index)),
-                store_bytes=STORE_BYTES_MIN,
+                store_bytes=config.store_bytes,
                 ipfs_gateways=config.ipfs_gateways,
                 attestation=config.attestation,
                 cpu_level=config.cpu_levels[index % len(config.cpu_levels)]
