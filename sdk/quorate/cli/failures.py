@@ -19,7 +19,7 @@ HINTS = (
     ("DefaultCPUAllocator: can't allocate", "it had too little memory; ask for more with --memory"),
     (
         "No module named",
-        "the image lacks a package; send it along with --requirements (-r) requirements.txt",
+        "no such module is there; add a package with --requirements (-r), your own with --file",
     ),
     ("name resolution", "jobs have no network; send what it needs as --input (-i)"),
     ("Network is unreachable", "jobs have no network; send what it needs as --input (-i)"),

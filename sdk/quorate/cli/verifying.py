@@ -7,7 +7,7 @@ import typer
 
 from quorate.base.errors import UsageError
 from quorate.base.exit_codes import ExitCode
-from quorate.cli.context import JsonFlag, context_of, emit, run_async
+from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.receipt_text import lines_of, summary_of
 from quorate.cli.settlement_text import verify_settlement
 from quorate.cli.terminal_text import one_line
@@ -157,7 +157,12 @@ def _of_coordinator(body: Receipt, account: Address) -> list[Check]:
 
 async def _compared_again(market: "Market", body: Receipt) -> tuple[Check, ...]:
     async with market:
-        return await market.compare_again(body)
+        found = await market.compare_again(body)
+        if not found:
+            note(
+                "--outputs: this run's results were compared by digest; nothing is left to compare"
+            )
+        return found
 
 
 def _on_chain(body: Receipt, known: Deployment, url: str) -> tuple[Check, ...]:

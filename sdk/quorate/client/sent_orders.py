@@ -192,6 +192,11 @@ def find_order(session: ClientSession, name: str | bytes) -> OrderRecord:
         found = [newest] if newest is not None else []
     if len(found) != 1:
         shown = name.hex() if isinstance(name, bytes) else name
+        if any(letter in shown for letter in "*?["):
+            raise UsageError(
+                f"run: {shown[:80]!r} is a pattern, and this takes one run; `quorate ps` lists "
+                "those that it fits"
+            )
         raise UsageError(
             f"run: {shown[:80]!r} matches {'no run' if not found else 'several runs'} of "
             "this profile; see `quorate ps`, or give a whole job id"

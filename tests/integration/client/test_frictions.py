@@ -50,7 +50,7 @@ async def test_run_shows_what_the_program_prints_and_its_end(call: Call, fake: F
     fake.cheat = Cheat(exit_status=1, text=long)
     code, out, err = await call(*RUN, "--", "python")
     assert code == 1 and long in out and out.count(TRACE) == 1
-    assert "cause: the image lacks a package" in err and "--requirements" in err
+    assert "cause: no such module is there" in err and "with --file" in err
     code, out, _ = await call(*RUN, "--json", "--", "python")
     assert code == 1 and json.loads(out)["exitStatus"] == 1
 

@@ -63,7 +63,8 @@ def run(
         (run("decided", Outcome.ACCEPTED, 513), "out of memory", 513),
         (run("decided", Outcome.UNRESOLVED, 0), "results differ", None),
         (run("decided", Outcome.CANNOT_VERIFY, 0), "too few to verify", None),
-        (run("decided", Outcome.LAPSED), "not finished", None),
+        (run("decided", Outcome.LAPSED, lease="lapsed"), "not finished", None),
+        (run("decided", Outcome.LAPSED), "stopped", None),
         (run("decided", Outcome.LAPSED, lease="stopped"), "stopped", None),
     ],
 )
