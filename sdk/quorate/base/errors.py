@@ -27,9 +27,12 @@ REMEDIES = {
 
 
 class QuorateError(Exception):
-    """Root of all errors of the client. `exit_code` is the command's exit code."""
+    """Root of all errors of the client. `exit_code` is the command's exit code. `charged` is what a
+    run cost that has no result, in micro-USD.
+    """
 
     exit_code = ExitCode.BUG
+    charged = 0
 
 
 class UsageError(QuorateError):

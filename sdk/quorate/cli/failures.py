@@ -37,9 +37,9 @@ def why_failed(status: int, end: str) -> str:
     the end of the program's log.
     """
     if status == EXIT_TIMEOUT:
-        return "it ran longer than max_duration; ask for more with --max-duration"
+        return "it ran for max_duration, so its files are dropped; ask for more with --max-duration"
     if status == EXIT_MEMORY_KILL:
-        return "it used more memory than it asked for; ask for more with --memory"
+        return "it used too much memory, so its files are dropped; ask for more with --memory"
     found = [(end.rfind(words), means) for words, means in HINTS if words in end]
     if found:
         return max(found)[1]

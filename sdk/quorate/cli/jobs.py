@@ -174,6 +174,11 @@ async def _ordered(context: Context, market: Market, job: Job, yes: bool, is_jso
             lacking = lacking_room(job.outputs, plan.packed.spec.resources.output_bytes)
             if lacking:
                 note(lacking)
+        spec = plan.packed.spec.encode()
+        for item in market.entries():
+            if item.charged is None and item.spec == spec:
+                again = context.command(f"attach 0x{item.job_id.hex()[:12]}")
+                note(f"the same job is open already, and this is a second one: {again}")
         return await order(context, market, job, plan, yes, is_json)
     except asyncio.CancelledError:
         sent = [item for item in market.entries() if item.job_id not in known]

@@ -308,6 +308,15 @@ def _priced(view: PlanView, accepts_unwitnessed: bool, executions_max: int) -> s
     return f"{what}; if results differ, up to {executions_max} within your budget"
 
 
+def _limits(spec: JobSpec) -> str:
+    """What ends a program, or drops its output."""
+    has = spec.resources
+    return (
+        f"{has.cpu_millis / 1000:g} cores, {size_text(has.memory_bytes)} memory, "
+        f"{size_text(has.output_bytes)} of outputs"
+    )
+
+
 def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
     packed, view, spec = plan.packed, plan.view, plan.packed.spec
     most = plan.job.max_executions if plan.job else EXECUTIONS_MAX
@@ -336,6 +345,7 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
                 f"{format_duration(spec.max_duration)}"
             ),
         ],
+        ["limits", _limits(spec)],
         ["image", spec.image],
         *_source_rows(packed),
         ["upload", f"{size_text(plan.upload_bytes)} of {size_text(packed.upload_bytes)}"],

@@ -47,6 +47,12 @@ class ElementResult:
     metrics: Metrics = field(default_factory=dict)
 
     @property
+    def charged(self) -> int:
+        """In micro-USD."""
+        ended = self.result or self.error
+        return ended.charged if ended is not None else 0
+
+    @property
     def is_success(self) -> bool:
         """True if the program exited with 0."""
         return self.result is not None and self.result.is_success
@@ -202,6 +208,13 @@ def _state(item: ElementResult) -> str:
     return " ".join(str(item.error).split())[:200] if item.error else "submitted"
 
 
+def _short_state(item: ElementResult) -> str:
+    """For tables. What became of a run without a result was said when it ended."""
+    if item.error is None:
+        return _state(item)
+    return "stopped" if isinstance(item.error, CancelledError) and item.run else "no result"
+
+
 def _report(
     context: Context, results: list[ElementResult], is_detached: bool, is_json: bool
 ) -> None:
@@ -211,7 +224,7 @@ def _report(
     else:
         keys = list(results[0].element.params)
         table([*keys, "RUN", "STATE", "CHARGED", "OUTPUT"], [_row(item) for item in results])
-        charged = sum(item.result.charged for item in results if item.result is not None)
+        charged = sum(item.charged for item in results)
         good = sum(item.is_success for item in results)
         if not is_detached:
             note(f"{good} of {len(results)} runs succeeded; {format_amount(charged)} charged")
@@ -246,7 +259,7 @@ def _exit_code(results: list[ElementResult], is_detached: bool) -> ExitCode:
 
 def _result(item: ElementResult) -> SweepRow:
     if item.result is None:
-        return SweepRow(item.element.params, "no result" if item.error else "ordered")
+        return SweepRow(item.element.params, _short_state(item), charged=item.charged)
     result = item.result
     state = "succeeded" if item.is_success else "failed"
     seconds = result.usage_ms / 1000
@@ -259,8 +272,8 @@ def _row(item: ElementResult) -> list[str]:
     return [
         *item.element.params.values(),
         "" if item.run is None else rendering.short(item.run.job_id),
-        _state(item),
-        "" if item.result is None else format_amount(item.result.charged),
+        _short_state(item),
+        format_amount(item.charged) if item.result or item.error else "",
         "" if item.output is None else str(item.output),
     ]
 

@@ -256,7 +256,9 @@ class Run:
         checked = await self._background_settlement.settle(view)
         receipt = await asyncio.to_thread(self._keep_receipt, checked)
         if checked.verdict.outcome is not Outcome.ACCEPTED:
-            raise await self._without_result(checked, receipt, destination, progress)
+            error = await self._without_result(checked, receipt, destination, progress)
+            error.charged = checked.charged
+            raise error
         output = destination or self._client_session.profile.outputs / self.job_id.hex()
         status, folder = await self._output(checked, output, destination is None, progress)
         providers = tuple(item.assignment.message.provider for item in checked.group)
