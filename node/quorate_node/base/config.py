@@ -78,6 +78,7 @@ SLOTS_MAX = 16
 SLOTS_BY_GPUS = -1  # the owner named no number of CPU slots
 GATEWAYS_MAX = 8
 JURY_CASES_MAX = 1_000  # a day
+KWH_PRICE_MAX = 5_000_000  # micro-USD
 JOB_USER_MAX = (1 << 31) - (1 << 16)
 GATEWAY_EXAMPLE, KUBO_EXAMPLE = "http://127.0.0.1:8080", "http://127.0.0.1:5001"
 LOOPBACK = "127.0.0.1"
@@ -119,6 +120,15 @@ def _usd(help: str, read: Callable[[str, str], Price] = usd_price) -> Option:
 
 def _price_of(text: str, flag: str) -> Price:
     return usd_price(text)
+
+
+def _kwh_price_of(text: str, flag: str) -> Price:
+    price = usd_price(text)
+    if price > KWH_PRICE_MAX:
+        raise Refused(
+            Code.MALFORMED, f"{flag}: {text[:20]} USD per kWh; write USD and no cents, such as 0.30"
+        )
+    return price
 
 
 def cpu_level_of(text: str, flag: str) -> str:
@@ -285,9 +295,9 @@ class Settings(Struct, frozen=True):
     power_limit: Annotated[
         int, Option("Watts that each GPU may draw; setting it needs root (0: any)", most=2_000)
     ] = 0
-    electricity: Annotated[Price, _usd("USD per kWh, for what jobs earn after electricity")] = (
-        Price(0)
-    )
+    electricity: Annotated[
+        Price, _usd("USD per kWh, for what jobs earn after electricity", _kwh_price_of)
+    ] = Price(0)
     trust: Annotated[
         Amount, _usd("USD of unpaid work for each coordinator beyond what its tab guarantees")
     ] = TRUST_DEFAULT

@@ -14,8 +14,9 @@ WINDOWS_MAX = 32
 TEXT_MAX = 512
 AHEAD_MINUTES = 8 * DAY_MINUTES  # longer than a week with a change of the clock
 FORM = 'write days and hours such as "mon-fri 19:00-08:00, sat-sun Europe/Berlin"'
+ALWAYS, DAILY = "always", "mon-sun"
 _WINDOW = re.compile(
-    r"(?P<first>[a-z]{3})(?:-(?P<last>[a-z]{3}))?"
+    r"(?P<first>[A-Za-z]{3})(?:-(?P<last>[A-Za-z]{3}))?"
     r"(?: (?P<begin>\d\d:\d\d)-(?P<end>\d\d:\d\d))?(?: (?P<zone>[A-Za-z][\w+/-]*))?"
 )
 
@@ -60,7 +61,7 @@ class Schedule(Struct, frozen=True):
 
 def schedule_of(text: str) -> Schedule:
     """Raises Refused, which names the part that is wrong."""
-    if not text.strip():
+    if text.strip().lower() in ("", ALWAYS):
         return Schedule()
     parts = [" ".join(part.split()) for part in text.split(",")]
     if len(text) > TEXT_MAX or len(parts) > WINDOWS_MAX:
@@ -79,8 +80,9 @@ def schedule_text(text: str, flag: str) -> str:
 
 
 def _window(part: str, zones: set[str]) -> Window:
-    match = _WINDOW.fullmatch(part)
+    match = _WINDOW.fullmatch(f"{DAILY} {part}" if part[:1].isdigit() else part)
     first, last = (match["first"], match["last"] or match["first"]) if match else ("", "")
+    first, last = first.lower(), last.lower()
     if match is None or first not in DAYS or last not in DAYS:
         raise _refused(part, FORM)
     if match["zone"]:

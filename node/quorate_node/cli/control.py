@@ -11,6 +11,7 @@ import typer
 
 from quorate_node.base import gpu_settings, typed_values
 from quorate_node.base import settings as settings_file
+from quorate_node.base.config import Settings
 from quorate_node.cli import options
 from quorate_node.owner import leaving
 from quorate_node.status.node_gateway import TOKEN_HEADER, control_token
@@ -127,7 +128,8 @@ def price(
     is_up = True
     try:
         with settings_file.changing(folder):
-            wanted = _save_price(folder, amount, gpu)
+            before = settings_file.read(folder)
+            wanted = _save_price(folder, before, amount, gpu)
             query = f"microUsd={wanted}&gpu={quote(gpu)}" if gpu else f"microUsd={wanted}"
             try:
                 asyncio.run(ask_daemon(folder, "POST", f"/v1/price?{query}"))
@@ -135,6 +137,9 @@ def price(
                 # Not re-raised: the setting counts from the next start.
                 is_up = False
                 typer.echo(f"the provider does not run now ({error})", err=True)
+            except Refused:
+                settings_file.write(folder, before)  # nothing changes, also after a restart
+                raise
     except (Refused, Unavailable) as error:
         options.fail(error)
     if as_json:
@@ -171,9 +176,8 @@ async def _standings(urls: tuple[str, ...], status: Status) -> list[tuple[SlotSt
     return [(slot, standing(book, slot.pool, status.provider)) for slot in status.slots]
 
 
-def _save_price(folder: Path, amount: str, gpu: str) -> Price:
+def _save_price(folder: Path, before: Settings, amount: str, gpu: str) -> Price:
     """Writes the new price into the settings, after checking it. Returns it in micro-USD."""
-    before = settings_file.read(folder)
     if gpu:
         new = gpu_settings.price_for(amount, gpu)
         prices = gpu_settings.with_price(before.gpu_prices, new)

@@ -209,6 +209,8 @@ def income_lines(days: list[canonical.Json], electricity: int = 0) -> list[str]:
 def _energy(day: canonical.Json, electricity: int) -> str:
     """What GPUs took while jobs ran, and what is left of the earnings after it."""
     millijoules = int(day.get("gpuMillijoules", 0))
+    if not millijoules:
+        return ""  # only GPUs are measured
     cost = -(-millijoules * electricity // MILLIJOULES_PER_KWH)
     left = int(day["earned"]) - int(day["takenBack"]) - cost
     kwh = millijoules / MILLIJOULES_PER_KWH

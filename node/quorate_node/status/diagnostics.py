@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import aiohttp
 
+from quorate_content.store.disk_share import disk_bytes
 from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_node.base.config import Config, store_spare_bytes
@@ -162,9 +163,18 @@ def _machine(config: Config, host: Host, inventory: GpuInventory) -> list[CheckR
     gpus = "; ".join(
         f"{gpu.model} {size_text(gpu.vram_bytes)}, driver {gpu.driver}" for gpu in hardware.gpus
     )
+    sized = config.job_disk_bytes + (config.store_bytes if config.is_store_sized else 0)
+    lacks = CheckResult(
+        "disk",
+        False,
+        f"--job-disk and --store-size name {size_text(sized)}, and "
+        f"the disk has {size_text(disk_bytes(home))}",
+        "quorate node init --job-disk SIZE --store-size SIZE",
+    )
     is_modern = host.level in ("v2", "v3", "v4", "armv8")
     return [
         CheckResult("machine", hardware.disk_bytes > DISK_LEAST, size, "free 1 GB of disk"),
+        *((lacks,) if sized > disk_bytes(home) else ()),
         CheckResult("gpu", True, gpus or "none; CPU slots are offered"),
         *(CheckResult("accelerator", True, said) for said in read_other_hardware()),
         CheckResult("host", is_modern, f"{host} ({host.digest().hex()[:16]})", NEWER_CPU),

@@ -37,5 +37,6 @@ def run_main(words: list[str]) -> int:
     except KeyboardInterrupt:  # the program ends with its own exit code
         code = INTERRUPTED
     if code == INTERRUPTED:
-        sys.stderr.write("quorate: interrupted; runs that are ordered go on\n")
+        is_clients = not words or words[0] not in ("node", "coordinator", "devnet")
+        sys.stderr.write(f"quorate: interrupted{'; ordered runs go on' * is_clients}\n")
     return code

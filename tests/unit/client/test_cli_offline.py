@@ -190,7 +190,7 @@ def test_an_interrupt_while_packages_load_leaves_no_trace(
     monkeypatch.delitem(sys.modules, "quorate.cli.app")
     monkeypatch.setattr(sys, "meta_path", [Interrupt(), *sys.meta_path])
     assert run_main(["ps"]) == ExitCode.INTERRUPTED
-    assert capsys.readouterr().err == "quorate: interrupted; runs that are ordered go on\n"
+    assert capsys.readouterr().err == "quorate: interrupted; ordered runs go on\n"
 
 
 def test_a_bug_does_not_end_like_a_job_that_failed(

@@ -30,6 +30,7 @@ from quorate_node.machine.host_probe import (
 )
 from quorate_node.owner import leaving
 from quorate_node.owner.registration import RegistrationState, missing, network_of, network_url
+from quorate_node.status.diagnostics import check_node
 from quorate_node.status.node_gateway import control_token
 from quorate_node.status.status import read_status, status_of, write_status
 from quorate_protocol.codec import canonical
@@ -215,6 +216,15 @@ def test_check_works_before_init_and_gives_a_fix_for_each_failure(tmp_path: Path
     assert code == EXIT_REFUSED and not view["good"]
     assert {"provider", "machine", "host", "engine"} <= names
     assert all(item["fix"] for item in view["findings"] if not item["is_good"])
+
+
+async def test_sizes_and_prices_that_cannot_be_meant_are_told(tmp_path: Path, init: str) -> None:
+    code, text = run(tmp_path / "home", f"{init} --electricity 30 --json")
+    assert code == EXIT_REFUSED and "30 USD per kWh; write USD and no cents" in text
+    config = Config(home=tmp_path, coordinators=(), job_disk_bytes=9 * 10**15, store_bytes=10**15)
+    found = await check_node(config, None, VirtualClock())
+    (disk,) = (item for item in found if item.name == "disk")
+    assert not disk.is_good and "name 10000.0 TB, and the disk has" in disk.text
 
 
 async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:

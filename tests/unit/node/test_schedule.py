@@ -54,6 +54,8 @@ def test_the_clock_on_the_wall_counts_when_it_changes() -> None:
 def test_it_says_when_it_opens() -> None:
     opens = schedule_of(f"{NIGHTS} Europe/Berlin").opens_at(at("2026-01-06 12:34"))
     assert opens.strftime("%a %H:%M") == "Tue 19:00"
+    assert schedule_of("always") == schedule_of("") == Schedule()
+    assert schedule_of("19:00-08:00, Sat-SUN") == schedule_of("mon-sun 19:00-08:00, sat-sun")
     assert schedule_of("").is_open(0) and Schedule().opens_at(0) == datetime.fromtimestamp(0, UTC)
 
 
