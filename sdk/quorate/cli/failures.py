@@ -9,10 +9,16 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit codes of a shell
 HINTS = (
     (
         "outputs refused: ",
-        "its files did not fit, so its output is empty; ask for more room with --disk",
+        "its output is empty; if its files were too large, ask for more with --outputs",
     ),
-    ("No space left on device", "its disk was full; ask for more with --disk"),
-    ("Disk quota exceeded", "its disk was full; ask for more with --disk"),
+    (
+        "No space left on device",
+        "a disk was full; ask for more with --disk, or --outputs, --tmp and --shm",
+    ),
+    (
+        "Disk quota exceeded",
+        "a disk was full; ask for more with --disk, or --outputs, --tmp and --shm",
+    ),
     ("CUDA out of memory", 'the GPU had too little memory; ask for more, such as --gpu "24GB..:1"'),
     ("MemoryError", "it had too little memory; ask for more with --memory"),
     ("Cannot allocate memory", "it had too little memory; ask for more with --memory"),
