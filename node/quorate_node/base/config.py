@@ -78,6 +78,7 @@ SLOTS_MAX = 16
 SLOTS_BY_GPUS = -1  # the owner named no number of CPU slots
 GATEWAYS_MAX = 8
 JURY_CASES_MAX = 1_000  # a day
+STORE_SIZE_LEAST = 10**9
 KWH_PRICE_MAX = 5_000_000  # micro-USD
 JOB_USER_MAX = (1 << 31) - (1 << 16)
 GATEWAY_EXAMPLE, KUBO_EXAMPLE = "http://127.0.0.1:8080", "http://127.0.0.1:5001"
@@ -129,6 +130,13 @@ def _kwh_price_of(text: str, flag: str) -> Price:
             Code.MALFORMED, f"{flag}: {text[:20]} USD per kWh; write USD and no cents, such as 0.30"
         )
     return price
+
+
+def _store_size_of(text: str, flag: str) -> int:
+    size = bytes_of(text, flag)
+    if 0 < size < STORE_SIZE_LEAST:
+        raise Refused(Code.MALFORMED, f"{flag}: {text[:20]} holds no job; write 1GB or more")
+    return size
 
 
 def cpu_level_of(text: str, flag: str) -> str:
@@ -221,7 +229,7 @@ class Settings(Struct, frozen=True):
             "(default: half of what is free)",
             "--store-size",
             most=SIZE_MAX,
-            read=bytes_of,
+            read=_store_size_of,
         ),
     ] = 0  # half of what is free
     job_disk_bytes: Annotated[

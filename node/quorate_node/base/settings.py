@@ -25,6 +25,7 @@ from quorate_runtime.http.urls import web_url
 from quorate_runtime.process.settings_flags import check_bounds, with_named
 
 FILE = "node.json"
+HOME_MARK = "machine"  # names the machine and place of the folder
 LOCK_FILE = "settings.lock"
 LOCKED_SECONDS = 2.0
 REGION_MAX = 64  # characters; a coordinator keeps no longer region
@@ -149,3 +150,19 @@ def devnet_coordinator(path: Path) -> str:
     if not isinstance(url, str):
         raise Refused(Code.MALFORMED, f"{path} is no devnet.json: coordinator.url is missing")
     return url.rstrip("/")
+
+
+def check_not_copied(home: Path, machine: Path = Path("/etc/machine-id")) -> None:
+    """Two daemons with the same keys contradict each other. So the folder remembers its machine and
+    its place, which a copy has not. Raises Refused.
+    """
+    name = machine.read_text().strip() if machine.exists() else ""
+    here, file = f"{name} {home.stat().st_ino}", home / HOME_MARK
+    if not file.exists():
+        write_atomic(file, here.encode(), 0o600)
+    elif file.read_text() != here:
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"{home} was copied: two daemons with the same keys contradict each other, and lose "
+            f"stake. If the other one never runs again, remove {file}",
+        )

@@ -210,6 +210,8 @@ async def ask_daemon(home: Path, method: str, path: str) -> canonical.Json:
         if not (home / settings_file.FILE).exists():
             raise Unavailable(settings_file.no_provider(home), 0)
         raise Unavailable(f"no provider has run in {home}; {start}", 0)
+    if (home / settings_file.HOME_MARK).exists():
+        settings_file.check_not_copied(home)  # its status names the daemon of the original
     token = await asyncio.to_thread(control_token, home)
     timeout = aiohttp.ClientTimeout(total=CONTROL_SECONDS)
     try:

@@ -23,7 +23,6 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.actor.journal_port import JournalError
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.durable import FileDamaged
-from quorate_runtime.files import write_atomic
 from quorate_runtime.keys.keystore import KeystoreError
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.command_errors import EXIT_REFUSED
@@ -32,7 +31,6 @@ from quorate_runtime.process.settings_flags import read_flags, with_flags
 from quorate_runtime.process.shutdown import serve_until_signal
 from quorate_runtime.process.systemd_notify import Notifier
 
-HOME_MARK = "machine"
 LEAVE_SECONDS = 3  # how long the exit may take to tell the coordinators of the withdrawn offer
 
 
@@ -97,7 +95,7 @@ def up(
     try:
         settings = settings_file.read(folder)
         keys = options.load_keys(folder, settings, password_file)
-        check_not_copied(folder)
+        settings_file.check_not_copied(folder)
         config = Config.of(
             settings,
             folder,
@@ -157,19 +155,3 @@ async def ask_owner(question: str) -> bool:
         return (await typed).strip().lower() in ("y", "yes")
     finally:
         loop.remove_reader(sys.stdin)
-
-
-def check_not_copied(home: Path, machine: Path = Path("/etc/machine-id")) -> None:
-    """Two daemons with the same keys contradict each other. So the folder remembers its machine and
-    its place, which a copy has not. Raises Refused.
-    """
-    name = machine.read_text().strip() if machine.exists() else ""
-    here, file = f"{name} {home.stat().st_ino}", home / HOME_MARK
-    if not file.exists():
-        write_atomic(file, here.encode(), 0o600)
-    elif file.read_text() != here:
-        raise Refused(
-            Code.UNSUPPORTED,
-            f"{home} was copied: two daemons with the same keys contradict each other, and lose "
-            f"stake. If the other one never runs again, remove {file}",
-        )

@@ -1,13 +1,14 @@
 """Tests what an owner asks every day: market prices, a copied folder, a daemon that is down."""
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from quorate_node.base.settings import check_not_copied
 from quorate_node.cli import control
-from quorate_node.cli.daemon import check_not_copied
 from quorate_node.cli.status import income_lines
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.status.node_gateway import registry_of
@@ -99,6 +100,9 @@ def test_a_copied_folder_is_refused_by_name(tmp_path: Path) -> None:
     shutil.copytree(home, copy)
     with pytest.raises(Refused, match="was copied: two daemons with the same keys"):
         check_not_copied(copy, machine)
+    write_status(copy / "status.json", state())
+    with pytest.raises(Refused, match="was copied"):
+        asyncio.run(control.ask_daemon(copy, "POST", "/v1/pause"))
     machine.write_text("two\n")
     with pytest.raises(Refused, match="lose stake. If the other one never runs again, remove"):
         check_not_copied(home, machine)

@@ -221,6 +221,8 @@ def test_check_works_before_init_and_gives_a_fix_for_each_failure(tmp_path: Path
 async def test_sizes_and_prices_that_cannot_be_meant_are_told(tmp_path: Path, init: str) -> None:
     code, text = run(tmp_path / "home", f"{init} --electricity 30 --json")
     assert code == EXIT_REFUSED and "30 USD per kWh; write USD and no cents" in text
+    code, text = run(tmp_path / "home", f"{init} --store-size 1KB --json")
+    assert code == EXIT_REFUSED and "--store-size: 1KB holds no job" in text
     config = Config(home=tmp_path, coordinators=(), job_disk_bytes=9 * 10**15, store_bytes=10**15)
     found = await check_node(config, None, VirtualClock())
     (disk,) = (item for item in found if item.name == "disk")
