@@ -139,8 +139,10 @@ class MarketEntry:
         if may_stake:
             self.is_on_offer.set()
             self.notifier.status("on offer")
-            is_paused = parts.core.scalars.is_draining
-            log.info("paused: takes no jobs" if is_paused else "on offer: waiting for jobs")
+            takes_none = parts.core.takes_no_work
+            log.info(
+                "not on offer now: takes no jobs" if takes_none else "on offer: waiting for jobs"
+            )
         else:
             log.info("leaving: finishes its jobs, and takes no more (`quorate node leave`)")
         await periodic.look_at_store(parts.core, parts.actor, parts.store.available_bytes)

@@ -14,7 +14,7 @@ MOST = {
     "small_single_use": 8,
     "positional_calls": 4,
     "parameters_over_8": 11,
-    "option_places": 506,
+    "option_places": 507,
 }
 
 

@@ -14,6 +14,7 @@ from quorate_node.base.config import Config, Settings
 from quorate_node.base.provider_keys import OwnerKeys, ProviderKeys
 from quorate_node.cli import options
 from quorate_node.cli.options import fail, home_of
+from quorate_node.core.provider_core import ProviderCore
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors import selection
 from quorate_node.market_entry import AgreeToStake, agree_to_all
@@ -115,6 +116,15 @@ def up(
         fail(error)
 
 
+def _going_on(core: ProviderCore | None) -> str:
+    """What runs on without the daemon, and until when it must be back."""
+    count = len(core.live()) if core is not None else 0
+    if core is None or not count:
+        return ""
+    seconds = core.terms.limits.lease_silence
+    return f"; {count} unfinished: start it again within {seconds} s, or they lapse unpaid"
+
+
 async def _serve(config: Config, keys: ProviderKeys, agree: AgreeToStake) -> None:
     """Runs the daemon until a signal comes.
 
@@ -133,7 +143,7 @@ async def _serve(config: Config, keys: ProviderKeys, agree: AgreeToStake) -> Non
         if await serve_until_signal(
             daemon.run(), daemon.leave, max(LEAVE_SECONDS, config.drain_seconds)
         ):
-            typer.echo("node: stopped", err=True)
+            typer.echo(f"node: stopped{_going_on(daemon.core)}", err=True)
     finally:
         await executor.close()
 
