@@ -85,7 +85,10 @@ async def results(kind: str, image: Path, folder: Path) -> dict[str, str]:
     programs.write_text(json.dumps(PROGRAMS))
     async with ending(make_executor(kind, folder / kind), kind, folder / kind) as executor:
         task = python_task(
-            image, MAIN, mounts={"/inputs/programs": programs, "/inputs/a": programs}
+            image,
+            MAIN,
+            mounts={"/inputs/programs": programs, "/inputs/a": programs},
+            max_duration=300,  # a busy machine took more than the usual minute
         )
         await executor.start(task)
         ended = await executor.wait(task.lease_id)

@@ -135,6 +135,7 @@ class ImageFetches:
 FRAMES_MAX = 5_000  # a second, of a program that has written a MiB: each costs the daemon CPU time
 FRAMES_AT_ONCE = 100
 STDERR, ERRORS_BYTES = 2, 8 << 10
+LATE_SECONDS = 60.0  # after a container's end, in which its last output comes
 
 
 class LogReaders:
@@ -147,6 +148,7 @@ class LogReaders:
     def __init__(self, api: docker.APIClient) -> None:
         self._api = api
         self._readers: dict[str, threading.Thread] = {}
+        self._ended: dict[str, float] = {}
 
     def attach(self, container: str, path: Path) -> None:
         """Returns once the engine has accepted: later output is not lost."""
@@ -159,13 +161,19 @@ class LogReaders:
         self._readers[container] = reader
         reader.start()
 
+    def note_end(self, container: str) -> None:
+        """A busy engine may never end the stream of a container that has ended."""
+        self._ended.setdefault(container, time.monotonic())
+
     def is_reading(self, container: str) -> bool:
-        """False once the container has ended and everything is in the file."""
-        reader = self._readers.get(container)
-        return reader is not None and reader.is_alive()
+        """False once the container has ended and everything is in the file, or cannot come."""
+        reader, ended = self._readers.get(container), self._ended.get(container)
+        is_late = ended is not None and time.monotonic() > ended + LATE_SECONDS
+        return reader is not None and reader.is_alive() and not is_late
 
     def forget(self, container: str) -> None:
         self._readers.pop(container, None)
+        self._ended.pop(container, None)
 
 
 def _copy(stream: socket.SocketIO, path: Path) -> None:
@@ -325,6 +333,7 @@ class DockerExecutor:
                     )
                 case TaskState.EXITED:
                     assert found is not None, "an absent container has not exited"
+                    self._logs.note_end(PREFIX + lease_id)
                     return await self._call(
                         lambda found=found: self._exit(lease_id, found)  # type: ignore[misc]
                     )
