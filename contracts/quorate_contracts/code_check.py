@@ -67,7 +67,7 @@ def _must_be_there(name: str, address: Address, code: bytes) -> None:
         raise Refused(
             Code.CHAIN,
             f"no {name} contract at 0x{address.hex()}: this is another chain, or the devnet was "
-            f"started again; init with its deployment",
+            f"started again; init with its deployment in a new folder",
         )
 
 

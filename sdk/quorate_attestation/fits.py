@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 from quorate_attestation import gpu_match
+from quorate_protocol.messages import egress
 from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.job_spec import JobSpec, image_digest, is_image_cid
 from quorate_protocol.messages.offer import SlotOffer
@@ -32,6 +33,8 @@ class Promise(Protocol):
     def store_bytes(self) -> int: ...
     @property
     def bandwidth(self) -> int: ...
+    @property
+    def egress(self) -> tuple[str, ...]: ...
 
 
 def fits(spec: JobSpec, slot: SlotOffer, offer: Promise) -> bool:
@@ -70,6 +73,11 @@ def shortfalls(
     wanted = spec.resources
     if spec.kind not in offer.kinds:
         yield DeclineReason.KIND, f"it runs no jobs of the kind {spec.kind.name.lower()}"
+    if spec.kind.is_rental and slot.is_spot and not spec.spot:
+        yield DeclineReason.KIND, "it rents at spot only; ask for spot, or for another owner"
+    lacking = egress.lacking(offer.egress, spec.egress)
+    if lacking:
+        yield DeclineReason.KIND, f"its owner allows no egress to {', '.join(lacking)}"
     run_in = sandboxes_in(slot, offer.sandboxes)
     if spec.sandbox not in ("", *run_in):
         text = f"its sandbox is {', '.join(run_in)}, the job asks for {spec.sandbox}"

@@ -67,6 +67,8 @@ class Limits(Struct, frozen=True):
     decline_ahead_max: Seconds
     commit_grace: Seconds
     lease_silence: Seconds  # a lease that no heartbeat names for so long lapses
+    meter_every: Seconds  # of a rental; so much is charged at least
+    rental_ahead: Seconds  # that a rental reserves, and after which its silence ends it
     reveal_within: Seconds
     beacon_missing_after: Seconds
     ack_age_max: Seconds
@@ -120,6 +122,8 @@ MAINNET = Limits(
     decline_ahead_max=Seconds(600),
     commit_grace=Seconds(60),
     lease_silence=Seconds(600),
+    meter_every=Seconds(60),
+    rental_ahead=Seconds(120),
     reveal_within=Seconds(60),
     beacon_missing_after=Seconds(600),
     ack_age_max=Seconds(600),
@@ -200,6 +204,8 @@ DEVNET = Limits(
     decline_ahead_max=Seconds(20),
     commit_grace=Seconds(20),
     lease_silence=Seconds(20),
+    meter_every=Seconds(2),
+    rental_ahead=Seconds(20),
     reveal_within=Seconds(6),
     beacon_missing_after=Seconds(30),
     ack_age_max=Seconds(600),

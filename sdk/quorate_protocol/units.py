@@ -123,6 +123,7 @@ class ExecutionEnd(IntEnum):
     LAPSED = 6  # no answer, or no commit in time
     DECLINED = 7
     GAVE_UP = 8  # it declined after its Accept
+    RENTED = 9  # a rental, which has no result and changes nobody's record
 
 
 class PriceTier(IntEnum):
@@ -147,7 +148,7 @@ class DeclineReason(IntEnum):
     MISMATCH = 9
     RESOURCES = 10
     GAVE_UP = 11  # after its Accept: the machine failed, or the client stopped the job in time
-    PREEMPTED = 12  # another job took the run slot; no provider preempts yet
+    PREEMPTED = 12  # its owner needs the machine (PROTOCOL 12.37)
     UNSECURED = 13  # guarantee and trust do not cover its pay
 
 
@@ -168,6 +169,11 @@ class JobKind(IntEnum):
     TRAIN = 3
     SERVICE = 4
     DEV_ENVIRONMENT = 5
+
+    @property
+    def is_rental(self) -> bool:
+        """Leased by the minute, without a result (PROTOCOL §12)."""
+        return self in (JobKind.SERVICE, JobKind.DEV_ENVIRONMENT)
 
 
 def pay_for(usage: Milliseconds, rate: Price, budget: Amount) -> Amount:

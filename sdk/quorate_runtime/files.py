@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,13 +76,12 @@ def _narrow(path: Path) -> None:
 def write_atomic(path: Path, data: bytes, mode: int = FILE_MODE) -> None:
     """Replaces the file at `path` by one that holds `data`. It is durable when the call returns.
 
-    The folder must exist. The file gets `mode` less the process's umask, as with `open`. A file
-    must have only one writer at a time, because the temporary file's name is fixed. So the next
-    call removes what a crash left. Raises OSError as the system does. Then the old file is
-    unchanged, except if only the last sync, the folder's, failed.
+    The folder must exist. The file gets `mode` less the process's umask, as with `open`. Programs
+    may write it at once; the last one counts. A crash may leave a temporary file. Raises OSError as
+    the system does. Then the old file is unchanged, except if only the last sync, the folder's,
+    failed.
     """
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(handle, "wb") as file:

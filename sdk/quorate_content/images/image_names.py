@@ -88,6 +88,11 @@ def _split(host: str, path: str) -> tuple[str, str]:
     return host, path
 
 
+def registry_host(host: str) -> str:
+    """Which server is asked for the images of a name's host."""
+    return _HUB_HOST if host in ("", _HUB) else host
+
+
 def _at_registry(host: str, path: str) -> tuple[str, str]:
     if host in ("", _HUB):
         return _HUB_HOST, path if "/" in path else f"library/{path}"

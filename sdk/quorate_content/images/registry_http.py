@@ -47,10 +47,18 @@ class TransferRate:
 class RegistryHttp:
     """Requests to one repository of one registry, for one fetch. Blocking. `may_be_private`: the
     registry's address may be private, because the owner named this image or it is a devnet.
+    `basic`: the login of the image's client, as an Authorization header; "" for none. It goes to
+    the registry, and to the HTTPS server of its tokens.
     """
 
     def __init__(
-        self, host: str, path: str, may_be_private: bool, stop: StopSignal, rate: TransferRate
+        self,
+        host: str,
+        path: str,
+        may_be_private: bool,
+        stop: StopSignal,
+        rate: TransferRate,
+        basic: str = "",
     ) -> None:
         self._host, self._path = host, path
         self._stop, self._rate = stop, rate
@@ -61,7 +69,7 @@ class RegistryHttp:
             stop,
             rate.silence_seconds,
         )
-        self._token = ""
+        self._token, self._basic, self._sends_basic = "", basic, False
         self._begun, self._received = time.monotonic(), 0
 
     def head(self, what: str, accept: str) -> None:
@@ -129,9 +137,10 @@ class RegistryHttp:
             with self._request(url, accept, is_home, method) as response:
                 if response.status == 401 and not is_renewed:
                     self._token, is_renewed = "", True
-                    self._token = self._anonymous_token(
-                        response.headers.get("WWW-Authenticate", "")
-                    )
+                    challenge = response.headers.get("WWW-Authenticate", "")
+                    self._sends_basic = bool(self._basic) and challenge.startswith("Basic ")
+                    if not self._sends_basic:
+                        self._token = self._fetched_token(challenge)
                 elif response.status in REDIRECTS:
                     url = redirect_target(url, response.headers.get("Location", ""))
                 else:
@@ -145,22 +154,23 @@ class RegistryHttp:
             raise Refused(
                 Code.UNKNOWN,
                 f"image: the registry {self._host} has nothing at {self._path} that is "
-                f"readable without a login ({status})",
+                f"readable {'with this' if self._basic else 'without a'} login ({status})",
             )
         if status != 200:
             raise Unavailable(f"the registry {self._host} answers {status}", 10.0)
 
-    def _anonymous_token(self, challenge: str) -> str:
+    def _fetched_token(self, challenge: str) -> str:
         realm, parts = challenge_of(challenge)
         if not realm:
             raise Refused(
                 Code.UNKNOWN,
-                f"image: the registry {self._host} wants a login, which jobs cannot give",
+                f"image: the registry {self._host} wants a login; rentals have --registry-login",
             )
         url = redirect_target(f"{scheme_of(self._host)}://{self._host}/", realm)
-        with self._request(
-            f"{url}{'&' if '?' in url else '?'}{urlencode(parts)}", "*/*", is_home=False
-        ) as response:
+        is_safe = url.startswith("https://") or urlsplit(url).netloc == self._host
+        url = f"{url}{'&' if '?' in url else '?'}{urlencode(parts)}"
+        basic = self._basic if is_safe else ""
+        with self._request(url, "*/*", is_home=False, authorization=basic) as response:
             self._check_status(response.status)
             body = b"".join(self.chunks(response, TOKEN_BYTES_MAX))
         try:
@@ -173,11 +183,13 @@ class RegistryHttp:
 
     @contextmanager
     def _request(
-        self, url: str, accept: str, is_home: bool, method: str = "GET"
+        self, url: str, accept: str, is_home: bool, method: str = "GET", authorization: str = ""
     ) -> Iterator[http.client.HTTPResponse]:
         headers = {"Accept": accept}
-        if self._token and is_home:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if is_home and (self._token or self._sends_basic):
+            authorization = f"Bearer {self._token}" if self._token else self._basic
+        if authorization:
+            headers["Authorization"] = authorization
         with self._http.request(url, headers, method) as response:
             yield response
 

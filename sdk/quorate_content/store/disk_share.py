@@ -1,7 +1,10 @@
 """How much of a disk a store may use when nobody set a size."""
 
+import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 
 
 def disk_bytes(folder: Path) -> int:
@@ -11,9 +14,18 @@ def disk_bytes(folder: Path) -> int:
 
 def half_of_free(folder: Path, at_least: int) -> int:
     """Returns half of what is free on the disk or in the folder already, at least `at_least`."""
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    held = sum(path.stat().st_size for path in files)
-    return max(at_least, (free_bytes(folder) + held) // 2)
+    return max(at_least, (free_bytes(folder) + bytes_below(folder)) // 2)
+
+
+def bytes_below(folder: Path) -> int:
+    """Returns the size of all files below, which others may add and remove meanwhile."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # it was removed meanwhile
+                found = os.lstat(os.path.join(parent, name))
+                total += found.st_size if S_ISREG(found.st_mode) else 0
+    return total
 
 
 def free_bytes(folder: Path) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from quorate_content.dag.cid import Cid
 from quorate_content.dag.content_limits import (
@@ -294,7 +294,11 @@ def answer_of(
     for _ in range(REDIRECTS_MAX + 1):
         with asked.request(url, headers, method) as response:
             if response.status in REDIRECTS and follows:
-                url = redirect_target(url, response.headers.get("Location", ""), asked.what)
+                target = redirect_target(url, response.headers.get("Location", ""), asked.what)
+                if urlsplit(target).netloc != urlsplit(url).netloc:
+                    # A token is for its own server.
+                    headers = {key: headers[key] for key in headers if key != "Authorization"}
+                url = target
                 continue
             _check_status(response)
             yield response

@@ -26,7 +26,7 @@ from quorate_protocol.messages.signed import (
     Voucher,
 )
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Hash32
+from quorate_protocol.units import ExitStatus, Hash32, Milliseconds
 
 LOG_TEXT_MAX = 64 * 1024
 
@@ -76,6 +76,20 @@ class StopSent(Struct, frozen=True, tag=True):
     stop: Envelope[Stop]
 
 
+class SecretsSent(Struct, frozen=True, tag=True):
+    """The client's secrets for its rental, in a box that only the provider opens."""
+
+    assignment_hash: Hash32
+    box: bytes  # at most `rental_secrets.BOX_BYTES_MAX`
+
+
+class StreamWanted(Struct, frozen=True, tag=True):
+    """The client wants a stream to its rental: the provider dials `/v1/streams/<ticket>`."""
+
+    assignment_hash: Hash32
+    ticket: Hash32  # random; good for one connection
+
+
 # provider -> coordinator
 
 
@@ -123,6 +137,14 @@ class LogsSent(Struct, frozen=True, tag=True):
     text: bytes  # at most LOG_TEXT_MAX
 
 
+class Metered(Struct, frozen=True, tag=True):
+    """How long a rental's container has run. The last one has its exit status."""
+
+    assignment_hash: Hash32
+    usage_ms: Milliseconds
+    exit_status: ExitStatus | None = None
+
+
 class AssignmentShown(Struct, frozen=True, tag=True):
     """The newest Assignment to this provider, which sends it back at each connection. The
     coordinator may have lost it, or another one with the same key signed it.
@@ -158,6 +180,8 @@ Frame = (
     | CommitSetSent
     | VerdictSent
     | StopSent
+    | SecretsSent
+    | StreamWanted
     | OfferSent
     | HeartbeatSent
     | AcceptSent
@@ -165,6 +189,7 @@ Frame = (
     | CommitSent
     | RevealSent
     | LogsSent
+    | Metered
     | VoucherSent
     | AssignmentShown
     | AttestationSent

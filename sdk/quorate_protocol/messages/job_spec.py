@@ -4,12 +4,14 @@ A spec is a canonical document with a CID. `Order.spec_hash` is its digest.
 """
 
 import re
+from base64 import b64decode
 from collections.abc import Iterable
 from typing import ClassVar
 
 from quorate_protocol.codec import canonical, cids, text_writer
 from quorate_protocol.codec.merkle import merkle_root
 from quorate_protocol.limits import SPEC_BYTES_MAX, TREE_ENTRIES_MAX
+from quorate_protocol.messages import egress
 from quorate_protocol.messages.determinism import (
     Profile,
     check_variables,
@@ -27,7 +29,7 @@ from quorate_protocol.messages.input_sources import (
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Comparator, Hash32, JobKind, Ppm, Seconds, Small
+from quorate_protocol.units import ZERO_HASH, Comparator, Hash32, JobKind, Ppm, Seconds, Small
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -53,6 +55,12 @@ FETCH_PAID_PER_SECOND = 100 * 10**6  # the agreed rate beyond them
 GPU_MODEL_MAX = 64
 COMPUTE_CAPABILITY_MAX = 999
 CUDA_MAX = 999
+ACCESS_MAX = 16
+PUBLIC_KEY_MAX = 1024  # characters; 716 of an RSA key of 4096 bits
+_PUBLIC_KEY = re.compile(
+    r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)"
+    r"|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) ([A-Za-z0-9+/]+={0,2})"
+)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _GATEWAY = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]{1,253}(/[A-Za-z0-9._~/-]*)?")
 _DIGEST_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:([0-9a-f]{64})")
@@ -117,7 +125,11 @@ class Compare(Readable, frozen=True):
 class JobSpec(Document, frozen=True):
     """One job: its program, inputs, limits and the way its results are compared."""
 
-    LATER_FIELDS: ClassVar[tuple[str, ...]] = ("public", "determinism")  # left out at defaults
+    # Left out at their defaults.
+    LATER_FIELDS: ClassVar[tuple[str, ...]] = (
+        *("public", "determinism", "spot", "egress", "seal_key"),
+        *("access", "idle_stop"),
+    )
 
     kind: JobKind
     image: str  # CID of a docker archive, or name@sha256:digest
@@ -130,8 +142,6 @@ class JobSpec(Document, frozen=True):
     resources: Resources
     max_duration: Seconds
     compare: Compare
-    network: bool = False  # no provider offers it yet
-    sealed: bool = False  # no provider offers it yet
     sandbox: str = ""  # ports.Sandbox value that the offer must have; "" = any
     attestation_level: Small = Small(0)  # least level of the run slot (PROTOCOL §10): 0 or 1
     # IPFS gateways that have image and inputs: base URLs, which are asked in this order.
@@ -139,8 +149,18 @@ class JobSpec(Document, frozen=True):
     public: bool = False  # anybody may read the run once it is over (PROTOCOL 4.60)
     # A name of `determinism.PROFILES` (2.35); empty = torch for a job with GPUs, none without.
     determinism: str = ""
+    # Of a rental: it may end within 30 s because its owner needs the machine (PROTOCOL 12.37).
+    spot: bool = False
     # After the Ack. A job that has not started by then, and waits for a provider, ends unpaid.
     start_within: Seconds = START_WITHIN_DEFAULT
+    # Of a rental: hosts that it may reach (PROTOCOL 12.29), sorted; none = it has no network.
+    egress: tuple[str, ...] = ()
+    # Of a rental: X25519 key that its client made for this order. Its provider waits for secrets
+    # that are sealed by it (PROTOCOL 12.33). Zero = there are none.
+    seal_key: Hash32 = ZERO_HASH
+    # Of a rental: who may connect (PROTOCOL 12.24), each as OpenSSH writes a public key.
+    access: tuple[str, ...] = ()
+    idle_stop: Seconds = Seconds(0)  # of a rental: it ends after so long without use; 0 = never
     version: int = 1
 
     def input_bytes(self) -> int:
@@ -159,6 +179,10 @@ class JobSpec(Document, frozen=True):
 
     def has_sources(self) -> bool:
         return any(item.source for item in self.inputs)
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.seal_key != ZERO_HASH
 
     def store_bytes(self) -> int:
         """Declared bytes that its provider's content store keeps: `input_bytes`, and the output."""
@@ -251,9 +275,19 @@ def validate(spec: JobSpec) -> None:
     )
     _check(0 < spec.max_duration <= DURATION_MAX, "maxDuration", f"1 to {DURATION_MAX} s")
     _check(1 <= spec.start_within <= DURATION_MAX, "startWithin", f"1 to {DURATION_MAX} s")
-    _check(not spec.network, "network", "it must be false: jobs have no network yet")
-    _check(not spec.sealed, "sealed", "it must be false: no provider offers sealed jobs yet")
-    _check(spec.kind is JobKind.TASK, "kind", "it must be task; other kinds are not offered yet")
+    _check(
+        spec.kind is JobKind.TASK or spec.kind.is_rental,
+        "kind",
+        "it must be task, dev-environment or service; other kinds are not offered yet",
+    )
+    _check(
+        not spec.kind.is_rental or spec.compare == Compare(),
+        "compare",
+        "a rental has no result to compare; leave it out",
+    )
+    _check(spec.kind.is_rental or not spec.spot, "spot", "only rentals may be spot; leave it out")
+    _validate_rental_network(spec)
+    _validate_rental(spec)
     validate_compare(spec.compare)
     _check(
         spec.compare.comparator is Comparator.EXACT
@@ -270,6 +304,46 @@ def validate(spec: JobSpec) -> None:
     _validate_inputs(spec.inputs)
     _validate_gateways(spec.gateways)
     _validate_resources(spec.resources)
+
+
+def _validate_rental_network(spec: JobSpec) -> None:
+    for name, is_set in (("egress", bool(spec.egress)), ("sealKey", spec.is_sealed)):
+        _check(spec.kind.is_rental or not is_set, name, "only a rental has it; leave it out")
+    fault = egress.fault_of(spec.egress)
+    _check(not fault, "egress", fault)
+
+
+def _validate_rental(spec: JobSpec) -> None:
+    is_plain = not spec.access and not spec.idle_stop
+    name = "access" if spec.access else "idleStop"
+    _check(spec.kind.is_rental or is_plain, name, "only a rental has it; leave it out")
+    _check(0 <= spec.idle_stop <= DURATION_MAX, "idleStop", f"0 to {DURATION_MAX} s")
+    _check(
+        len(spec.access) <= ACCESS_MAX and len(set(spec.access)) == len(spec.access),
+        "access",
+        f"at most {ACCESS_MAX} public keys, none twice",
+    )
+    for key in spec.access:
+        _check(
+            is_public_key(key),
+            "access",
+            f"{key[:40]!r} is no public key of OpenSSH without a comment, such as "
+            "ssh-ed25519 AAAA...",
+        )
+
+
+def is_public_key(line: str) -> bool:
+    """Whether it is one public key as OpenSSH writes it: its type, a space, and base64."""
+    match = _PUBLIC_KEY.fullmatch(line)
+    if match is None or len(line) > PUBLIC_KEY_MAX:
+        return False
+    try:
+        blob = b64decode(match[2], validate=True)
+    except ValueError:
+        return False
+    name = match[1].encode()
+    head = len(name).to_bytes(4, "big") + name
+    return blob.startswith(head) and len(blob) > len(head)
 
 
 def validate_compare(compare: Compare) -> None:

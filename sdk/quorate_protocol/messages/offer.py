@@ -5,11 +5,13 @@ An offer is a canonical document of at most 4 KiB. The operator key signs its di
 """
 
 import re
+from typing import ClassVar
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import OFFER_BYTES_MAX
+from quorate_protocol.messages import egress
 from quorate_protocol.messages.classes import GPU_NAME, GPU_NAME_MAX, Host, Pool
 from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
@@ -91,6 +93,31 @@ class SlotOffer(Readable, frozen=True):
     cuda: int = 0  # ten times the newest CUDA of the driver: 124 is 12.4; 0 = unknown
 
     @property
+    def price(self) -> Price:
+        """What its jobs pay: the on-demand price, or in its place the spot price."""
+        return self.on_demand or self.spot
+
+    def price_for(self, is_spot: bool) -> Price:
+        """What a job pays whose spec has `spot`, or has not."""
+        return self.spot if is_spot and self.spot else self.price
+
+    def at_price(self, price: Price) -> "SlotOffer":
+        """On the terms that it has."""
+        if self.is_spot:
+            return replace(self, spot=price)
+        return replace(self, on_demand=price, spot=Price(self.spot * price // self.on_demand))
+
+    @property
+    def is_spot(self) -> bool:
+        """Whether its rentals end when the owner needs the machine (PROTOCOL 12.37)."""
+        return not self.on_demand
+
+    @property
+    def has_two_prices(self) -> bool:
+        """Whether its spot rentals end for rentals on demand (PROTOCOL 12.41)."""
+        return self.spot > 0 and self.on_demand > 0
+
+    @property
     def gpu(self) -> str:
         """The GPU model, with the profile of a partition; "" for a CPU slot."""
         return f"{self.pool.gpu} {self.pool.mig_profile}".strip()
@@ -98,6 +125,8 @@ class SlotOffer(Readable, frozen=True):
 
 class Offer(Document, frozen=True):
     """The document of an offer: what the provider sells, and until when."""
+
+    LATER_FIELDS: ClassVar[tuple[str, ...]] = ("egress",)  # left out at its default
 
     provider: Address
     seq: Sequence  # a higher one replaces this offer
@@ -115,6 +144,7 @@ class Offer(Document, frozen=True):
     # Image, inputs and output of one job, for which its content store has room (`in_steps`).
     store_bytes: int = BYTES_OF_SLOT_MAX
     bandwidth: int = BANDWIDTH_DEFAULT  # bytes a second of its fetches, `in_steps`
+    egress: tuple[str, ...] = ()  # hosts that its owner lets rentals reach (PROTOCOL 12.29)
     version: int = VERSION
 
     def signed(self) -> SignedOffer:
@@ -183,6 +213,9 @@ def check_form(offer: Offer) -> None:
         raise Refused(Code.BAD_AMOUNT, "offer.storeBytes: it is out of bounds")
     if not 0 < offer.bandwidth <= BYTES_OF_SLOT_MAX:
         raise Refused(Code.BAD_AMOUNT, "offer.bandwidth: it is out of bounds")
+    fault = egress.fault_of(offer.egress)
+    if fault:
+        raise Refused(Code.MALFORMED, f"offer.egress: {fault}")
     for slot in offer.slots:
         _check_slot(slot)
     if len({slot.pool.id() for slot in offer.slots}) != len(offer.slots):

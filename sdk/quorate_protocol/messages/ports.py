@@ -95,6 +95,19 @@ class Task(Struct, frozen=True):
     gpus: tuple[str, ...] = ()  # GPU UUIDs
     hook: Path | None = None  # a folder whose sitecustomize.py each Python of the job runs
     disk_scratch_bytes: int = 0  # `scratch_bytes` if /scratch and /tmp lie on disk; else 0
+    secrets: Path | None = None  # files in memory that the job alone reads at /run/secrets
+    is_rental: bool = False  # it has terminals, and a writable /home beside /scratch and /tmp
+
+
+class RegistryLogin(Struct, frozen=True):
+    """What a registry asks for one image. It is sent to this registry only."""
+
+    host: str  # as in the image's name
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return "RegistryLogin(...)"  # an error that prints it must not tell it to a log
 
 
 class TaskState(StrEnum):
@@ -148,7 +161,12 @@ class Executor(Protocol):
         """Raises Unavailable, with what to do, when the engine cannot be used."""
 
     async def fetch_image(
-        self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
+        self,
+        lease_id: str,
+        name: str,
+        deadline_seconds: float,
+        needs_gpu: bool = False,
+        login: RegistryLogin | None = None,
     ) -> None:
         """Pulls an image from a registry, unless it is already there. `stop` ends the pull.
 

@@ -74,7 +74,7 @@ class OfferView(Readable, frozen=True):
 
     offer: Offer
     signature: Signature
-    free_slots: int
+    free_slots: int  # run slots that an order can get now, within the provider's window (4.40)
     strikes: int  # of the last 90 days
     audits_passed: int  # in a row, summed over the job classes
     is_alive: bool
@@ -93,7 +93,9 @@ class OfferView(Readable, frozen=True):
 
 
 class ExecutionView(Readable, frozen=True):
-    """One execution of a run. Role and provider are shown once the CommitSet has published them."""
+    """One execution of a run. Role and provider are shown once the CommitSet has published them,
+    and those of a rental at once.
+    """
 
     assignment_hash: Hash32
     provider: Address
@@ -116,6 +118,15 @@ class SealedOutput(Readable, frozen=True):
     exit_status: int
 
 
+class RentalView(Readable, frozen=True):
+    """What a run has more if it is a rental that runs, or ran."""
+
+    provider: Address
+    price_per_hour: Price
+    usage_ms: Milliseconds  # by its newest meter
+    started_at: UnixSeconds  # 0 once it is over
+
+
 class RunView(Readable, frozen=True):
     """The answer to GET /v1/runs/{jobId}: the state of one run.
 
@@ -136,6 +147,8 @@ class RunView(Readable, frozen=True):
     receipt_cid: str | None
     is_final: bool
     output: SealedOutput | None
+    rental: RentalView | None = None
+    waits: str = ""  # why no provider is looked for, if its client's window is full
 
 
 class JobEvent(Readable, frozen=True):
@@ -167,6 +180,12 @@ class AccountView(Readable, frozen=True):
     vouched: Amount  # what its newest voucher can take out of the tab
     voucher: Envelope[Voucher] | None  # the newest one, so that a restored client learns of it
     next_nonce: Nonce
+
+
+class AllowanceRequest(Readable, frozen=True):
+    """The body of POST /v1/runs/{jobId}/allowance: what a rental may cost in all. It only rises."""
+
+    most: Amount
 
 
 class GiveBackRequest(Readable, frozen=True):
@@ -228,6 +247,13 @@ class PlanView(Readable, frozen=True):
     # Bytes a second of the slowest and the fastest of the cheapest 256 offers that fit; 0 = none.
     bandwidth_least: int = 0
     bandwidth_most: int = 0
+    free: int | None = None  # of `offers`, those with a run slot that is free now
+    cheapest_free: Price | None = None
+
+    @property
+    def price(self) -> Price | None:
+        """Of the cheapest that is free now; if none is, of the cheapest that fits."""
+        return self.cheapest if self.cheapest_free is None else self.cheapest_free
 
 
 class ClassTrust(Readable, frozen=True):

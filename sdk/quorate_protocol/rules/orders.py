@@ -73,26 +73,23 @@ def validate(
             Code.UNSUPPORTED,
             "order: verifyTier must be none, lean, standard, strict, critical or quorum-2",
         )
-    if order.verify_tier is VerifyTier.NONE and not order.accept_unverified:
+    if spec.kind.is_rental:
+        _check_rental(submission)
+    elif order.verify_tier is VerifyTier.NONE and not order.accept_unverified:
         raise Refused(
             Code.MALFORMED,
             "order: verifyTier none is not verified; set acceptUnverified, or choose another tier",
         )
-    if (
-        order.comparator is not spec.compare.comparator
-        or order.sealed_key_hash != ZERO_HASH
-        or spec.sealed
-    ):
+    if order.comparator is not spec.compare.comparator or order.sealed_key_hash != ZERO_HASH:
         raise Refused(
             Code.UNSUPPORTED,
-            "order: comparator must be the spec's, and sealed jobs are not offered yet",
+            "order: comparator must be the spec's, and sealedKeyHash is not offered yet",
         )
     is_exact = order.comparator is Comparator.EXACT
     is_judged = is_exact and order.verify_tier is not VerifyTier.NONE
-    if order.caseable and (spec.sealed or spec.network or not is_judged):
+    if order.caseable and not is_judged:
         raise Refused(
-            Code.MALFORMED,
-            "order: a caseable job has no seal, no network, the comparator exact and a verifyTier",
+            Code.MALFORMED, "order: a caseable job has the comparator exact and a verifyTier"
         )
     if not 1 <= order.max_executions <= EXECUTIONS_MAX:
         raise Refused(Code.BAD_AMOUNT, f"order: maxExecutions must be 1 to {EXECUTIONS_MAX}")
@@ -105,6 +102,20 @@ def validate(
         raise Refused(
             Code.BAD_AMOUNT,
             "order: maxPricePerHour must be 1 to 2^64 - 1, and budget 1 to 2^100 - 1",
+        )
+
+
+def _check_rental(submission: Submission) -> None:
+    order = submission.order.message
+    if order.verify_tier is not VerifyTier.NONE or order.max_executions != 1:
+        raise Refused(
+            Code.UNSUPPORTED,
+            "order: a rental has no result to verify; set verifyTier none and maxExecutions 1",
+        )
+    if order.caseable or submission.escrowed:
+        raise Refused(
+            Code.UNSUPPORTED,
+            "order: a rental is paid by the minute over the tab; leave caseable and escrow out",
         )
 
 

@@ -90,7 +90,7 @@ def executions_priced(rule: Label) -> int:
     A verified job costs two executions when two agree, and three when they do not. An adaptive
     premium is at most one execution.
     """
-    return 1 if rule is Label.UNVERIFIED else EXECUTIONS_VERIFIED
+    return 1 if rule in (Label.UNVERIFIED, Label.NONE) else EXECUTIONS_VERIFIED
 
 
 def executions_expected(rule: Label) -> int:
@@ -154,7 +154,7 @@ def split(
     """
     is_due = has_premium and rule is Label.ADAPTIVE and paid
     premium = share_bps(paid[0].amount, order.audit_premium_bps) if is_due else Amount(0)
-    earned, room = sum(item.amount for item in paid), _pays_max(order.budget - premium, fee_bps)
+    earned, room = sum(item.amount for item in paid), pays_max(order.budget - premium, fee_bps)
     credits = (
         tuple(paid)
         if earned <= room
@@ -167,7 +167,7 @@ def split(
     return Split(charged, credits, Amount(fee - fund_part), Amount(premium + fund_part))
 
 
-def _pays_max(amount: int, fee_bps: Bps) -> int:
+def pays_max(amount: int, fee_bps: Bps) -> int:
     """Returns the largest sum of pays that leaves room for its fee, which is rounded down."""
     return -(-(max(0, amount) + 1) * BPS_ONE // (BPS_ONE + fee_bps)) - 1
 
@@ -220,7 +220,7 @@ def further_affordable(order: Order, fee_bps: Bps, ran: Sequence[Ran]) -> int:
     """
     spent = sum(item.pay for item in counting(ran) if item.result is not None)
     one = _pay_of_seconds(order, order.max_duration)
-    left = max(0, _pays_max(order.budget, fee_bps) - spent)
+    left = max(0, pays_max(order.budget, fee_bps) - spent)
     return min(EXECUTIONS_MAX, left // one) if one else EXECUTIONS_MAX
 
 
@@ -286,7 +286,7 @@ def _covered(order: Order, ack: Ack, billed: list[Ran]) -> list[Ran]:
     """Returns the executions, in CommitSet order, that the most that the order may cost covers.
     Repeats come on top of maxExecutions, so it may cover less than all.
     """
-    room = _pays_max(charge_limit(order, ack.rule, ack.fee_bps), ack.fee_bps)
+    room = pays_max(charge_limit(order, ack.rule, ack.fee_bps), ack.fee_bps)
     found: list[Ran] = []
     for item in billed:
         if sum(other.pay for other in found) + item.pay <= room:

@@ -27,6 +27,7 @@ from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.actor.journal_port import Appended, JournalError, JournalPort, Record, Snapshot
 from quorate_runtime.actor.outbox import OnRefused, Outbox, Perform, is_performing
 from quorate_runtime.process.crash_points import crash_point
+from quorate_runtime.process.health import clock_problem
 from quorate_runtime.process.metrics import LabelledCounter, add_gauge
 
 E = TypeVar("E")
@@ -41,7 +42,6 @@ SNAPSHOT_EVERY = 10_000  # events from one snapshot to the next
 # if there were at least this many events.
 SNAPSHOT_SECONDS = 60
 SNAPSHOT_LEAST = 1_000
-BEHIND_SECONDS = 30  # if the clock is further behind the newest event, the actor logs it
 
 RandomSource = Callable[[], Hash32]
 
@@ -209,13 +209,10 @@ class Actor(Generic[E, F]):
         the newest event's time until the clock has caught up.
         """
         now = UnixSeconds(int(self._clock.now()))
-        behind = self._at - now
-        if behind > BEHIND_SECONDS and not self._is_behind:
-            log.error(
-                "the clock is %d s behind the journal: no deadline passes until it has caught up",
-                behind,
-            )
-        self._is_behind = behind > BEHIND_SECONDS
+        problem = clock_problem(now, self._at)
+        if problem and not self._is_behind:
+            log.error("%s", problem)
+        self._is_behind = bool(problem)
         return max(self._at, now)
 
     def _append(self, entry: _Entry[E], outcome: StepOutcome[F], record: Record) -> None:

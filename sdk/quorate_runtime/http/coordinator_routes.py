@@ -18,6 +18,7 @@ from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
     AccountView,
     AckView,
+    AllowanceRequest,
     CaseView,
     GiveBackRequest,
     GiveBackView,
@@ -248,6 +249,20 @@ class Routes:
         Done,
         Envelope[Stop],
     )
+    SECRETS = Route(
+        "POST /v1/runs/{job}/secrets",
+        "Passes a box of secrets on to the provider of a rental, for its client; never stored.",
+        Done,
+        BYTES,
+        needs_token=True,
+    )
+    ALLOWANCE = Route(
+        "POST /v1/runs/{job}/allowance",
+        "Says how much a rental may cost in all, for its client; it only rises.",
+        Done,
+        AllowanceRequest,
+        needs_token=True,
+    )
     RUN_EVENTS = Route(
         "GET /v1/runs/{job}/events",
         "The run's history, for its client; of a public run that is over, for everybody.",
@@ -261,6 +276,17 @@ class Routes:
         TEXT,
         needs_token=True,
         queries=(FOLLOW,),
+    )
+    STREAM = Route(
+        "GET /v1/runs/{job}/stream",
+        "A WebSocket to a rental that runs, for its client: SSH in binary messages.",
+        TEXT,
+        needs_token=True,
+    )
+    DIALED_STREAM = Route(
+        "GET /v1/streams/{ticket}",
+        "The other end of such a WebSocket, which the provider dials.",
+        TEXT,
     )
     EVENTS = Route(
         "GET /v1/events",
@@ -346,6 +372,8 @@ class Routes:
     )
     PEERS = Route("GET /v1/peers", "The WebSocket that providers connect to.", TEXT)
 
+
+WEBSOCKETS = (Routes.STREAM, Routes.DIALED_STREAM, Routes.PEERS)
 
 ROUTES: tuple[Route[Any], ...] = tuple(
     item for item in vars(Routes).values() if isinstance(item, Route)

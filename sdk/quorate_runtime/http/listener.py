@@ -12,6 +12,7 @@ import logging
 import os
 import resource
 import socket
+import ssl
 import sys
 import termios
 import time
@@ -224,9 +225,14 @@ class Listener(web.BaseSite):
     """`web.TCPSite` with `BoundedConnection`s."""
 
     def __init__(
-        self, runner: web.BaseRunner, host: str, port: int, open_connections: OpenConnections
+        self,
+        runner: web.BaseRunner,
+        host: str,
+        port: int,
+        open_connections: OpenConnections,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(runner, backlog=BACKLOG)
+        super().__init__(runner, ssl_context=tls, backlog=BACKLOG)
         self._host, self._port, self._open_connections = host, port, open_connections
         self._slow_reader_task: asyncio.Task[None] | None = None
 
@@ -246,6 +252,7 @@ class Listener(web.BaseSite):
             self._host,
             self._port,
             backlog=self._backlog,
+            ssl=self._ssl_context,
         )
         self._slow_reader_task = loop.create_task(self._close_slow_readers(), name="slow readers")
 

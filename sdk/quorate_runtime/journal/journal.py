@@ -13,6 +13,7 @@ the main file.
 
 import asyncio
 import fcntl
+import logging
 import os
 import queue
 import sqlite3
@@ -41,6 +42,7 @@ from quorate_runtime.journal import journal_files as files
 from quorate_runtime.journal.journal_batch import pack_done, pack_event
 from quorate_runtime.process.crash_points import crash_point
 
+log = logging.getLogger(__name__)
 BATCH_MAX = 1024  # requests in one transaction
 BATCH_BYTES_MAX = 16 << 20  # their size; the last requests may exceed it
 ROOM_SECONDS = 0.5  # between two tries on a full disk
@@ -258,7 +260,10 @@ class Journal:
                 self._written = before
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-                self.problem = f"the disk is full: check `df -h {self.folder}` and free some space"
+                full = f"the disk is full: check `df -h {self.folder}` and free some space"
+                if not self.problem:
+                    log.error("the journal waits, and nothing new is taken: %s", full)
+                self.problem = full
                 time.sleep(ROOM_SECONDS)
             else:
                 self.problem = ""

@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from coincurve import PrivateKey, PublicKey
 from nacl.exceptions import BadSignatureError, CryptoError
+from nacl.public import Box, SealedBox
 from nacl.public import PrivateKey as NaClPrivateKey
 from nacl.public import PublicKey as NaClPublicKey
-from nacl.public import SealedBox
 from nacl.signing import SigningKey, VerifyKey
 
 from quorate_protocol.codec.hashing import keccak256
@@ -116,7 +116,7 @@ def _verify_key(public: Hash32) -> VerifyKey:
 
 
 class BoxKey:
-    """An X25519 key that opens messages sealed to it."""
+    """An X25519 key that opens messages sealed to it, and seals them to another one."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = NaClPrivateKey(secret)
@@ -131,6 +131,21 @@ class BoxKey:
         except CryptoError as error:
             raise Refused(
                 Code.DOES_NOT_OPEN, "it was not sealed to this box key, or it was changed"
+            ) from error
+
+    def seal(self, receiver: Hash32, plain: bytes) -> bytes:
+        """Returns a box that only the receiver's key opens, and that only this key can have made.
+        It is 40 bytes longer than the message.
+        """
+        return bytes(Box(self._key, NaClPublicKey(receiver)).encrypt(plain))
+
+    def open(self, sender: Hash32, box: bytes) -> bytes:
+        """Raises Refused(DOES_NOT_OPEN) unless `sender` sealed it to this key."""
+        try:
+            return Box(self._key, NaClPublicKey(sender)).decrypt(box)
+        except (CryptoError, ValueError) as error:
+            raise Refused(
+                Code.DOES_NOT_OPEN, "it was not sealed to this box key by that sender"
             ) from error
 
 

@@ -18,11 +18,12 @@ DISK_INODES_LEAST = 1024
 CHAIN_LAG_SECONDS_MAX = 60
 SILENT_SECONDS_MAX = 20  # without any answer of the chain node
 BLOCK_SECONDS_MAX = 15  # from block to block on the slowest supported chain
+BEHIND_SECONDS_MAX = 30  # of the clock, behind the journal's newest event
 
 
 class Problem(Struct, frozen=True):
-    """One problem of a daemon. `name` is one of chain, beacon, engine, disk, room, documents,
-    archive, tables, stake, coordinator, outbox, receipts, stopping.
+    """One problem of a daemon. `name` is one of chain, beacon, clock, engine, disk, room,
+    documents, archive, tables, stake, coordinator, outbox, receipts, stopping.
     """
 
     name: str
@@ -70,6 +71,17 @@ def silence_problem(clock: Clock, answered_at: float, url: str) -> str:
     if seconds <= SILENT_SECONDS_MAX:
         return ""
     return f"the chain node at {url} has not answered for {seconds} s; look at it"
+
+
+def clock_problem(now: UnixSeconds, newest: UnixSeconds) -> str:
+    """Returns "" unless the clock is far behind `newest`, the time of the newest event."""
+    behind = newest - now
+    if behind <= BEHIND_SECONDS_MAX:
+        return ""
+    return (
+        f"the clock is {behind} s behind the journal: no deadline passes until it has caught up; "
+        "set it right if it is wrong, else wait"
+    )
 
 
 def disk_problem(home: Path) -> str:

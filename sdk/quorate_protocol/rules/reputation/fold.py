@@ -88,7 +88,8 @@ def _after_answer(known: Trusts, summary: Summary, item: ExecutionSummary) -> Tr
     the primary again; it was counted before.
     """
     is_known = summary.is_again and item.role is Role.PRIMARY
-    if is_known or summary.outcome is not Outcome.ACCEPTED:
+    is_rented = item.end is ExecutionEnd.RENTED
+    if is_known or is_rented or summary.outcome is not Outcome.ACCEPTED:
         return known
     known = replace(known, answers=(*known.answers, item.end in _KEPT_WORD)[-ANSWERS_KEPT:])
     if item.end not in _COMMITTED:

@@ -56,7 +56,7 @@ def install() -> None:
         (muxer_multistream, "Yamux", GuardedYamux),
         (yamux, "YamuxStream", GuardedStream),
     ]
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # in one step: other threads import meanwhile
         if name.startswith("libp2p.") and getattr(module, "read_exactly", None) is _read_exactly:
             replacements.append((module, "read_exactly", read_exactly))
     for place, name, replacement in replacements:
