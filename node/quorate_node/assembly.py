@@ -16,7 +16,7 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.document_fetch import document_fetch
 from quorate_content.transfer.kubo import Kubo
 from quorate_contracts.deploy import Contracts
-from quorate_node.base.config import AttestationChoice, Config, store_spare_bytes
+from quorate_node.base.config import AttestationChoice, Config, kinds_of, store_spare_bytes
 from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
 from quorate_node.base.operator_keys import OperatorKeys
 from quorate_node.base.provider_keys import ProviderKeys
@@ -26,13 +26,20 @@ from quorate_node.core.capacity import held_gpus
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import GpuDriver, Policy, Terms
 from quorate_node.effect_performer import EffectPerformer
+from quorate_node.executors.base.inside import rental_problem
 from quorate_node.executors.base.slot_users import job_users
 from quorate_node.executors.job_runner import JobRunner
 from quorate_node.machine.gpu_manners import GpuManners, GpuUse
 from quorate_node.machine.gpu_slots import LaidOut, lay_out
 from quorate_node.machine.host_probe import detect_host
 from quorate_node.machine.nvml_probe import GpuWatch
-from quorate_node.machine.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine, with_cuda
+from quorate_node.machine.run_slots import (
+    SANDBOXES_WITH_GPUS,
+    divide,
+    needs_engine,
+    on_terms,
+    with_cuda,
+)
 from quorate_node.market.announcements import Announcements
 from quorate_node.market.attestation_service import AttestationService, claims_of_slots
 from quorate_node.market.connections import Connections, make_p2p_transport
@@ -50,6 +57,9 @@ from quorate_node.owner.jury import JuryService
 from quorate_node.owner.leaving import is_leaving
 from quorate_node.owner.registration import must_stake
 from quorate_node.owner.senders import OperatorSender
+from quorate_node.rentals.dialer import Serve
+from quorate_node.rentals.rented_parts import RentedInput, RentedParts, rented_parts
+from quorate_node.rentals.secrets import SecretStore
 from quorate_node.status.owner_requests import Drain
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Hardware
@@ -96,6 +106,7 @@ class Parts:
     drain: Drain
     account_watch: AccountWatch
     verdict_checks: VerdictChecks
+    rented: RentedParts
     p2p_transport: "P2pTransport | None"
 
     def transports(self) -> dict[Address, str]:
@@ -123,6 +134,7 @@ class Surroundings:
     probe: GpuProbe
     is_on_offer: asyncio.Event  # set once the provider has sent its first offer
     read_gpu_use: Callable[[], tuple[GpuUse, ...]]
+    serve_rental: Serve | None = None
 
 
 def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
@@ -150,11 +162,12 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     attestation = _attestation(given, core, actor, operator_keys, store, coordinators, dialers)
     connections = _connections(given, terms, operator_keys)
     verdict_checks = _verdict_checks(given, core, actor, coordinators)
+    rented = _rented(given, core, coordinators)
     dialers |= _dialers(
-        given, terms, actor, coordinators, store, attestation, connections, verdict_checks
+        given, rented, actor, coordinators, store, attestation, connections, verdict_checks
     )
     gpu_watch = _gpu_watch(given, core, actor)
-    job_runner = _job_runner(given, terms, store, gpu_watch)
+    job_runner = _job_runner(given, terms, store, gpu_watch, rented.secrets)
     announcements = Announcements(
         core, dialers, operator_keys, clock, attestation.attested, connections.publish
     )
@@ -179,6 +192,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         jury_service=jury_service,
         evidence_folder=config.path(FUNDED_FOLDER),
         clock=clock,
+        egress=rented.egress,
     )
     actor.bind(performer.perform, performer.refused)
     return Parts(
@@ -199,6 +213,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         drain=_drain(given, core, actor, announcements),
         account_watch=_account_watch(given, core, client, contracts, operator_keys),
         verdict_checks=verdict_checks,
+        rented=rented,
         p2p_transport=connections.p2p_transport,
     )
 
@@ -299,7 +314,7 @@ def terms_of(
         beacon=deployment.beacon_info(),
         statement_keys={info.coordinator: info.statement_key for info in infos},
         classes=tuple(
-            with_cuda(item, inventory.cuda_version)
+            on_terms(with_cuda(item, inventory.cuda_version), config)
             for item in divide(
                 config,
                 hardware,
@@ -313,16 +328,26 @@ def terms_of(
         policy=Policy(
             config.price_floor,
             config.images,
-            (JobKind.TASK,),
+            _kinds(config, executor),
+            refused_images=config.refused_images,
             declined_keep_seconds=config.declined_keep_seconds,
             jury_price=config.jury_price,
             jury_slots=config.jury_slots,
             jury_cases=config.jury_cases,
             trust=config.trust,
             max_held=config.max_held,
+            egress=config.egress,
         ),
         driver=GpuDriver(inventory.driver_version, inventory.cuda_version),
     )
+
+
+def _kinds(config: Config, executor: Executor) -> tuple[JobKind, ...]:
+    kinds = kinds_of(config)
+    if any(kind.is_rental for kind in kinds) and (problem := rental_problem(executor)):
+        log.warning("rentals are not offered: %s", problem)
+        return tuple(kind for kind in kinds if not kind.is_rental)
+    return kinds
 
 
 def _coordinators(given: Surroundings, operator_keys: OperatorKeys) -> dict[Address, Coordinator]:
@@ -351,9 +376,27 @@ def _connections(given: Surroundings, terms: Terms, operator_keys: OperatorKeys)
     )
 
 
+def _rented(
+    given: Surroundings, core: ProviderCore, coordinators: Mapping[Address, Coordinator]
+) -> RentedParts:
+    return rented_parts(
+        RentedInput(
+            config=given.config,
+            keys=given.keys,
+            executor=given.executor,
+            session=given.session,
+            urls={address: item.url for address, item in coordinators.items()},
+            core=core,
+            clock=given.clock,
+            read_gpu_use=given.read_gpu_use,
+            serve=given.serve_rental,
+        )
+    )
+
+
 def _dialers(
     given: Surroundings,
-    terms: Terms,
+    rented: RentedParts,
     actor: Actor[events.Event, effects.Effect],
     coordinators: dict[Address, Coordinator],
     store: ContentStore,
@@ -362,12 +405,13 @@ def _dialers(
     verdict_checks: VerdictChecks,
 ) -> dict[Address, CoordinatorDialer]:
     connections.name_documents(attestation.document)
+    domain = deployment_from_info(given.infos[0]).domain()
     dialers: dict[Address, CoordinatorDialer] = {}
     for address, coordinator in coordinators.items():
         frame_handler = FrameHandler(
             actor=actor,
             coordinator=address,
-            domain=terms.domain,
+            domain=domain,
             recover=recover,
             may_take_work=partial(
                 _may_take_work, connections.operator_keys, attestation, verdict_checks, address
@@ -375,6 +419,7 @@ def _dialers(
             store_room=store.available_bytes,
             image_requirement=given.executor.image_requirement,
             attestation=attestation.take,
+            rented=rented.frames,
         )
         dialers[address] = connections.dialer(coordinator, frame_handler.handle)
     return dialers
@@ -448,7 +493,11 @@ def _attestation(
 
 
 def _job_runner(
-    given: Surroundings, terms: Terms, store: ContentStore, gpu_watch: GpuWatch
+    given: Surroundings,
+    terms: Terms,
+    store: ContentStore,
+    gpu_watch: GpuWatch,
+    secrets: SecretStore | None,
 ) -> JobRunner:
     hosts = {slot.pool.id(): slot.host for slot in terms.slots}
     config = given.config
@@ -462,4 +511,5 @@ def _job_runner(
         hosts=hosts,
         check_gpus=gpu_watch.look,
         gateways=gateways,
+        secrets=secrets,
     )

@@ -18,12 +18,13 @@ import aiohttp
 
 from quorate_node import periodic
 from quorate_node.assembly import Parts, Surroundings, assemble
-from quorate_node.base.config import Config, offer_addresses
+from quorate_node.base.config import Config, offer_addresses, rentals_text
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.base.schedule import schedule_of
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile, unwanted_pins
+from quorate_node.executors.base.inside import rental_problem
 from quorate_node.machine.gpu_manners import GpuUse, power_lines, read_use
 from quorate_node.machine.gpu_slots import lay_out
 from quorate_node.machine.host_probe import detect_hardware, read_gpus
@@ -37,6 +38,7 @@ from quorate_node.owner.funded_orders import FOLDER as FUNDED_FOLDER
 from quorate_node.owner.leaving import is_leaving
 from quorate_node.owner.pay_watch import PayWatch
 from quorate_node.periodic import HealthMonitor
+from quorate_node.rentals.dialer import Serve
 from quorate_node.status.gpu_container import GpuTrial, without_unreachable
 from quorate_node.status.income import Income
 from quorate_node.status.job_lines import JobLines
@@ -79,6 +81,8 @@ class ProviderDaemon:
     read_gpu_use: Callable[[], tuple[GpuUse, ...]] = read_use
     trial: GpuTrial = GpuTrial()
     agree: AgreeToStake = agree_to_all
+    serve_rental: Serve | None = None
+    _rentals: str = ""
 
     async def run(self) -> None:
         """Serves until cancelled. Raises Unavailable or Refused if it cannot begin."""
@@ -87,6 +91,7 @@ class ProviderDaemon:
             session = await stack.enter_async_context(plain_session())
             self.config, infos = await self._meet_all(session)
             await self.executor.check()
+            self._rentals = rentals_text(self.config, rental_problem(self.executor))
             inventory = await asyncio.to_thread(read_gpus, self.probe)
             hardware = detect_hardware(self.config.home, inventory)
             laid_out = await without_unreachable(
@@ -111,6 +116,7 @@ class ProviderDaemon:
                 probe=self.probe,
                 is_on_offer=self.is_on_offer,
                 read_gpu_use=self.read_gpu_use,
+                serve_rental=self.serve_rental,
             )
             parts = assemble(surroundings, stack)
             self.drain = parts.drain
@@ -197,6 +203,7 @@ class ProviderDaemon:
             status=lambda: self._status(parts),
             drain=parts.drain.set_by_owner,
             set_price=prices.set_by_owner,
+            evict=parts.drain.evict,
             refresh=parts.account_watch.refresh,
         )
         stack.push_async_callback(gateway.close)
@@ -280,6 +287,10 @@ class ProviderDaemon:
                 tasks["schedule"] = parts.drain.follow_schedule()
             if parts.terms.gpus:
                 tasks["GPUs"] = parts.gpu_watch.run()
+            if parts.rented.streams is not None:
+                tasks["streams"] = parts.rented.streams.run()
+            if parts.rented.watch is not None:
+                tasks["rentals"] = parts.rented.watch.run()
             if parts.p2p_transport is not None:
                 tasks["libp2p"] = parts.p2p_transport.run()
             for name, task in tasks.items():
@@ -315,6 +326,8 @@ class ProviderDaemon:
                 kept_back=parts.gpu_watch.kept_back,
                 closed_until=self._closed_until(parts.core),
                 electricity=self.config.electricity,
+                egress=parts.rented.egress.traffic if parts.rented.egress is not None else {},
+                rentals=self._rentals,
             ),
         )
 

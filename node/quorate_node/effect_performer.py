@@ -1,7 +1,7 @@
 """Performs the core's effects: signs and sends messages, runs tasks, sends transactions.
 
 It decides nothing and reports events. It drops an effect that its lease no longer calls for.
-`execution.duties` says what a phase calls for, so nothing stores that.
+`machines.duties` says what a phase calls for, so nothing stores that.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from typing import assert_never
 
 from quorate_content.dag.content_limits import AbsentEverywhere
 from quorate_node.base.operator_keys import OperatorKeys, send_under_any_key
-from quorate_node.core import effects, events, execution
+from quorate_node.core import effects, events, machines
 from quorate_node.core.events import EventSink
-from quorate_node.core.phases import Revealed
+from quorate_node.core.phases import Lapsed, Over, Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.executors.base.kept_log import HEAD_BYTES
 from quorate_node.executors.job_runner import JobRunner
@@ -26,6 +26,7 @@ from quorate_node.market.content_sources import JobSources
 from quorate_node.market.coordinator_client import Coordinator
 from quorate_node.owner.funded_orders import FundedExecution, keep
 from quorate_node.owner.jury import JuryService
+from quorate_node.rentals.egress import RentalEgress
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.ports import Clock, Peers, Signer, TaskState
@@ -40,6 +41,9 @@ LOG_RETRY_SECONDS = 1.0
 FETCH_RETRY_SECONDS = 1.0
 ABSENT_TRIES = 3  # when all sources say that they do not have an input; then the job is given up
 MACHINE_RETRY_SECONDS = 2.0
+METER_RETRY_SECONDS = 1.0
+ROOM_RETRY_SECONDS = 1.0
+METER_LATER = (Code.BUSY, Code.TOO_EARLY)
 FULL = {
     "outputs": b"\n[/outputs is full; ask for more with --outputs or --disk]\n",
     "scratch": b"\n[/scratch and /tmp are full; ask for more with --tmp or --disk]\n",
@@ -63,6 +67,7 @@ class EffectPerformer:
     jury_service: JuryService
     evidence_folder: Path
     clock: Clock
+    egress: RentalEgress | None = None  # None: no rental of this executor can have it
     # by lease: up to where its log has been delivered
     logged: dict[Hash32, int] = field(default_factory=dict)
     full: dict[Hash32, bytes] = field(default_factory=dict)  # what to say of full volumes
@@ -127,7 +132,7 @@ class EffectPerformer:
 
     def _is_called_for(self, effect: effects.LeaseEffect) -> bool:
         found = self.core.executions.get(effect.assignment_hash)
-        return found is not None and any(duty.key == effect.key for duty in execution.duties(found))
+        return found is not None and any(duty.key == effect.key for duty in machines.duties(found))
 
     async def _perform_lease(self, effect: effects.LeaseEffect) -> None:
         match effect:
@@ -147,6 +152,7 @@ class EffectPerformer:
             case effects.FetchInputs():
                 await self._fetch(effect)
             case effects.StartTask():
+                await self._await_room(effect)
                 await self.job_runner.start(
                     effect.assignment_hash.hex(), effect.spec, effect.pool, effect.gpus
                 )
@@ -157,6 +163,8 @@ class EffectPerformer:
                 await self._publish(effect)
             case effects.SendCommit():
                 await self._send_commit(effect)
+            case effects.SendMeter():
+                await self._send_meter(effect)
             case effects.KeepEvidence():
                 await self._keep_evidence(effect)
             case effects.SendReveal():
@@ -165,6 +173,14 @@ class EffectPerformer:
                 raise AssertionError("_perform handles these effects itself")
             case _:
                 assert_never(effect)
+
+    async def _await_room(self, start: effects.StartTask) -> None:
+        """Raises Unavailable while a container ends whose lease in this pool is over."""
+        for found in [self.core.executions[name] for name in tuple(self.core.done.keys())]:
+            is_over = isinstance(found.phase, Over | Lapsed) and found.pool == start.pool
+            state = self.job_runner.executor.state
+            if is_over and await state(found.lease_id) is TaskState.RUNNING:
+                raise Unavailable(f"lease {found.lease_id} still ends", ROOM_RETRY_SECONDS)
 
     # ------------------------------------------------------------------------------------- messages
 
@@ -211,6 +227,19 @@ class EffectPerformer:
             raise Unavailable(
                 "the coordinator lost the ciphertext; it was uploaded again", 0.5
             ) from refused
+
+    async def _send_meter(self, effect: effects.SendMeter) -> None:
+        """A refusal that may pass is tried again, until a later meter takes its place."""
+        lease, usage = effect.assignment_hash, effect.usage_ms
+        refusal = ""
+        try:
+            frame = frames.Metered(lease, usage, effect.exit_status)
+            await self._send(effect.coordinator, frame)
+        except Refused as refused:
+            if refused.code in METER_LATER:
+                raise Unavailable(f"meter: {refused}", METER_RETRY_SECONDS) from refused
+            refusal = str(refused)
+        await self.submit(events.MeterAnswered(lease, usage, refusal))
 
     async def _keep_evidence(self, effect: effects.KeepEvidence) -> None:
         """Signs the Commit with the key that the chain takes, and keeps all in a file."""
@@ -266,9 +295,15 @@ class EffectPerformer:
 
     async def _watch(self, effect: effects.WatchTask) -> None:
         lease_id = effect.assignment_hash.hex()
-        pump = asyncio.create_task(self._send_logs(effect, follow=True), name=f"logs {lease_id}")
+        found = self.core.executions[effect.assignment_hash]
+        gpus, allowed = found.gpus, found.spec.egress
+        beside = [
+            asyncio.create_task(self._send_logs(effect, follow=True), name=f"logs {lease_id}")
+        ]
+        if allowed and self.egress is not None:
+            serving = self.egress.serve(lease_id, allowed)
+            beside.append(asyncio.create_task(serving, name=f"egress {lease_id}"))
         try:
-            gpus = self.core.executions[effect.assignment_hash].gpus
             exited = await self.job_runner.wait(lease_id, gpus)
         except Unavailable:
             if await self.job_runner.executor.state(lease_id) is not TaskState.ABSENT:
@@ -277,9 +312,11 @@ class EffectPerformer:
             await self.submit(events.TaskFailed(effect.assignment_hash, "its container is gone"))
             return
         finally:
-            pump.cancel()
-            with suppress(asyncio.CancelledError):  # from the cancel in the line above
-                await pump
+            for task in beside:
+                task.cancel()
+            for error in await asyncio.gather(*beside, return_exceptions=True):
+                if isinstance(error, Exception):
+                    raise error
         if exited.full:
             self.full[effect.assignment_hash] = b"".join(FULL[name] for name in exited.full)
         await self.submit(

@@ -323,8 +323,10 @@ class MarketEntry:
         if any(item.is_blocking for item in lacks):
             return tuple(f"{item.what}: {item.remedy}" for item in lacks), ""
         was_ready = found.is_registered and not found.short
+        observed = await self._observed()
+        if self.parts.rented.egress is not None:
+            self.parts.rented.egress.own.see(self.config.public_url, observed)
         if keys.owner is not None:
-            observed = await self._observed()
             url = network_url(self.config.public_url, observed, self.url)
             may_move = bool(self.config.public_url) or agree_on_network(
                 observed, len(self.parts.coordinators)

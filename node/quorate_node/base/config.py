@@ -25,6 +25,7 @@ from quorate_node.base.schedule import schedule_text
 from quorate_node.base.typed_values import (
     address_of,
     bytes_of,
+    egress_of,
     images_of,
     seconds_of,
     url_like,
@@ -42,6 +43,7 @@ from quorate_protocol.messages.classes import (
     Host,
     Pool,
 )
+from quorate_protocol.messages.egress import NAMES_MAX as EGRESS_MAX
 from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.offer import (
     ADDRESSES_MAX,
@@ -78,6 +80,7 @@ SLOTS_MAX = 16
 SLOTS_BY_GPUS = -1  # the owner named no number of CPU slots
 GATEWAYS_MAX = 8
 JURY_CASES_MAX = 1_000  # a day
+SPOT_PERCENT_MAX = 99
 STORE_SIZE_LEAST = 10**9
 KWH_PRICE_MAX = 5_000_000  # micro-USD
 JOB_USER_MAX = (1 << 31) - (1 << 16)
@@ -107,6 +110,14 @@ class AttestationChoice(StrEnum):
     L1 = "L1"
 
 
+class RentalTerms(StrEnum):
+    """Whether the owner rents run slots, and when rentals end for the owner's own use."""
+
+    NO = "no"
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+
+
 class TransportChoice(StrEnum):
     """How the provider connects. `auto`: libp2p where both have it, WebSocket as stand-in."""
 
@@ -119,12 +130,8 @@ def _usd(help: str, read: Callable[[str, str], Price] = usd_price) -> Option:
     return Option(help, read=read, show=lambda value: usd(value).removesuffix(".00"))
 
 
-def _price_of(text: str, flag: str) -> Price:
-    return usd_price(text)
-
-
 def _kwh_price_of(text: str, flag: str) -> Price:
-    price = usd_price(text)
+    price = usd_price(text, flag)
     if price > KWH_PRICE_MAX:
         raise Refused(
             Code.MALFORMED, f"{flag}: {text[:20]} USD per kWh; write USD and no cents, such as 0.30"
@@ -158,10 +165,11 @@ class Settings(Struct, frozen=True):
 
     coordinators: tuple[str, ...]  # base URLs
     is_devnet: bool = False  # allows the process executor
-    price: Annotated[Price, _usd("USD per slot-hour", _price_of)] = Price(100_000)
-    price_floor: Annotated[
-        Price, _usd("Decline jobs that pay less, in USD per slot-hour", _price_of)
-    ] = Price(0)
+    devnet_host: str = ""  # NAME=ADDRESS:PORT, which rentals of a devnet reach as a public host
+    price: Annotated[Price, _usd("USD per slot-hour")] = Price(100_000)
+    price_floor: Annotated[Price, _usd("Decline jobs that pay less, in USD per slot-hour")] = Price(
+        0
+    )
     slots: Annotated[
         int,
         Option(
@@ -180,6 +188,30 @@ class Settings(Struct, frozen=True):
     probation: Annotated[
         bool, Option("Start without stake: one run slot, whose pay becomes the first stake")
     ] = False
+    rentals: Annotated[
+        RentalTerms,
+        Option(
+            "Rent run slots by the minute too: on-demand, or spot, which ends within 30 s when you "
+            "use the GPU or the schedule closes"
+        ),
+    ] = RentalTerms.NO
+    spot_percent: Annotated[
+        int,
+        Option(
+            "With --rentals on-demand: also rent at so many percent of the price, to rentals that "
+            "end within 30 s for others (default: none)",
+            most=SPOT_PERCENT_MAX,
+        ),
+    ] = 0
+    egress: Annotated[
+        tuple[str, ...],
+        Option(
+            "Host that rentals may reach, such as huggingface.co, *.hf.co, or * for every "
+            "public host; repeatable; none for no host",
+            most=EGRESS_MAX,
+            read=egress_of,
+        ),
+    ] = ()
     gpu_slots: Annotated[
         tuple[GpuLayout, ...],
         Option(
@@ -207,6 +239,12 @@ class Settings(Struct, frozen=True):
     payout: Annotated[
         Address, Option("Account that receives the pay (default: the owner)", read=address_of)
     ] = ZERO_ADDRESS
+    refused_images: Annotated[
+        tuple[str, ...],
+        Option(
+            "Never run this image; repeatable", "--refuse-image", most=IMAGES_MAX, read=images_of
+        ),
+    ] = ()
     images: Annotated[
         tuple[str, ...],
         Option("Run only this image; repeatable", "--image", most=IMAGES_MAX, read=images_of),
@@ -410,10 +448,10 @@ def offer_room_bytes(settings: Settings) -> int:
         provider=ZERO_ADDRESS,
         seq=Sequence((1 << 64) - 1),
         expires=UnixSeconds((1 << 53) - 1),
-        slots=(largest_slot(CPUS),) if settings.cpu_slots else (),
+        slots=(largest_slot(CPUS, settings),) if settings.cpu_slots else (),
         inventory=ZERO_HASH,
         sandboxes=(max(Sandbox, key=len).value,),
-        kinds=(JobKind.TASK,),
+        kinds=kinds_of(settings),
         region=settings.region,
         peer_key=ZERO_HASH,
         box_key=ZERO_HASH,
@@ -423,11 +461,28 @@ def offer_room_bytes(settings: Settings) -> int:
         images=(ZERO_HASH,) * len(settings.images),
         store_bytes=BYTES_OF_SLOT_MAX,
         bandwidth=BYTES_OF_SLOT_MAX,
+        egress=settings.egress,
     )
     return OFFER_BYTES_MAX - len(offer.encode())
 
 
-def largest_slot(pool: Pool) -> SlotOffer:
+def kinds_of(settings: Settings) -> tuple[JobKind, ...]:
+    if settings.rentals is RentalTerms.NO:
+        return (JobKind.TASK,)
+    return (JobKind.TASK, JobKind.SERVICE, JobKind.DEV_ENVIRONMENT)
+
+
+def rentals_text(config: Settings, problem: str) -> str:
+    """What is offered: "on-demand, egress huggingface.co". `problem`: why none can be."""
+    if config.rentals is RentalTerms.NO:
+        return "not offered"
+    if problem:
+        return f"not offered: {problem}"
+    spot = f" and spot at {config.spot_percent} %" if config.spot_percent else ""
+    return f"{config.rentals.value}{spot}, egress {', '.join(config.egress) or 'none'}"
+
+
+def largest_slot(pool: Pool, settings: Settings) -> SlotOffer:
     """The slots of a pool in the most bytes that an offer may need for them."""
     gpu = ("12.0", SM_COUNT_MAX, "999999") if pool.is_gpu else ("", 0, "")
     return SlotOffer(
@@ -440,7 +495,7 @@ def largest_slot(pool: Pool) -> SlotOffer:
         scratch_bytes=BYTES_OF_SLOT_MAX,
         output_bytes=BYTES_OF_SLOT_MAX,
         input_bytes=BYTES_OF_SLOT_MAX,
-        spot=Price(0),
+        spot=Price(PRICE_MAX * (settings.spot_percent > 0)),
         on_demand=Price(PRICE_MAX),
         reserved=Price(0),
         cuda=CUDA_MAX,

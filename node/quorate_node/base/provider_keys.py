@@ -15,7 +15,7 @@ from pathlib import Path
 from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.keys.crypto import PeerKey
+from quorate_runtime.keys.crypto import BoxKey, PeerKey
 from quorate_runtime.keys.keystore import KEY_FILE_BYTES_MAX, Keystore, read_private
 from quorate_runtime.keys.locked_keys import LockedKeys
 
@@ -51,6 +51,7 @@ class ProviderKeys:
     box_public: Hash32
     owner: Signer | None = None
     past: tuple[Signer, ...] = ()
+    box: BoxKey | None = None  # of `box_public`
 
     def operators(self) -> tuple[Signer, ...]:
         return (*self.past, self.operator)
@@ -93,6 +94,7 @@ def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> P
         box_public=box.public,
         owner=signer,
         past=tuple(past),
+        box=box,
     )
 
 

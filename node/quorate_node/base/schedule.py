@@ -13,7 +13,7 @@ DAY_MINUTES = 24 * 60
 WINDOWS_MAX = 32
 TEXT_MAX = 512
 AHEAD_MINUTES = 8 * DAY_MINUTES  # longer than a week with a change of the clock
-FORM = 'write days and hours such as "mon-fri 19:00-08:00, sat-sun Europe/Berlin"'
+FORM = 'write days and hours such as "mon-fri 19:00-08:00, sat-sun Europe/Berlin", or always'
 ALWAYS, DAILY = "always", "mon-sun"
 _WINDOW = re.compile(
     r"(?P<first>[A-Za-z]{3})(?:-(?P<last>[A-Za-z]{3}))?"

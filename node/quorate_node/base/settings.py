@@ -14,10 +14,13 @@ from quorate_node.base.config import (
     KUBO_EXAMPLE,
     SLOTS_BY_GPUS,
     SLOTS_MAX,
+    ExecutorKind,
+    RentalTerms,
     Settings,
 )
 from quorate_node.base.schedule import schedule_of
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages import egress
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import usd
 from quorate_runtime.files import file_lock, private_folder, write_atomic
@@ -30,6 +33,7 @@ LOCK_FILE = "settings.lock"
 LOCKED_SECONDS = 2.0
 REGION_MAX = 64  # characters; a coordinator keeps no longer region
 PUBLIC_URL_MAX = 256  # characters; the offer names it, and has little room
+RENTING_EXECUTORS = (ExecutorKind.AUTO, ExecutorKind.DOCKER, ExecutorKind.DOCKER_RUNC)
 FILE_BYTES_MAX = 64 * 1024
 DEVNET_FILE_BYTES_MAX = 1 << 20
 
@@ -53,12 +57,9 @@ def write(home: Path, settings: Settings) -> None:
 
 def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
     """Returns the file's settings with the fields changed that the user named, or `typed` without a
-    readable file. Raises Refused as `read` does.
+    file. Raises Refused as `read` does.
     """
-    try:
-        settings = with_named(read(home), typed, named)
-    except Refused:
-        settings = typed
+    settings = with_named(read(home), typed, named) if (home / FILE).exists() else typed
     _check(settings)
     return settings
 
@@ -76,7 +77,8 @@ def read(home: Path) -> Settings:
     except Refused as refused:
         raise Refused(
             Code.MALFORMED,
-            f"{path}: {refused.detail}; repair it, or run {again} with your options: keys stay",
+            f"{path}: {refused.detail}; correct it there, or move it away and run {again} with "
+            "your options: keys stay",
         ) from refused
     return settings
 
@@ -97,6 +99,14 @@ def _check(settings: Settings) -> None:
             "probation: without stake one run slot is offered; name --slots 1 and no --gpu-price, "
             "or --slots 0 and one slot of GPUs",
         )
+    if fault := egress.fault_of(settings.egress):
+        raise Refused(Code.MALFORMED, f"egress: {fault}")
+    if settings.egress and settings.rentals is RentalTerms.NO:
+        raise Refused(
+            Code.MALFORMED,
+            "egress: only rentals have it; add --rentals on-demand, or --egress none",
+        )
+    _check_spot(settings)
     schedule_of(settings.schedule)
     gpu_settings.check(settings.gpu_slots, settings.gpu_prices, settings.price_floor)
     if not settings.coordinators:
@@ -128,6 +138,42 @@ def _check(settings: Settings) -> None:
         raise Refused(
             Code.MALFORMED,
             f"price: {usd(settings.price)} is below {floor}: the provider would decline every job",
+        )
+
+
+def check_renting(settings: Settings) -> None:
+    """Only for `init`: a daemon with such a file runs jobs, and says that it offers no rentals."""
+    if settings.rentals is RentalTerms.NO:
+        return
+    if settings.probation:
+        raise Refused(
+            Code.MALFORMED,
+            "rentals: only providers with stake get them; name --no-probation, or --rentals no",
+        )
+    if settings.executor not in RENTING_EXECUTORS:
+        raise Refused(
+            Code.MALFORMED,
+            f"rentals: they need Docker with runc, not {settings.executor}; name --executor "
+            "docker-runc, or --rentals no",
+        )
+
+
+def _check_spot(settings: Settings) -> None:
+    if not settings.spot_percent:
+        return
+    if settings.rentals is not RentalTerms.ON_DEMAND:
+        raise Refused(
+            Code.MALFORMED,
+            "spotPercent: only rentals on demand have it; add --rentals on-demand, or "
+            "--spot-percent 0",
+        )
+    prices = (settings.price, *(item.price for item in settings.gpu_prices))
+    least = min(prices) * settings.spot_percent // 100
+    if least < max(1, settings.price_floor):
+        raise Refused(
+            Code.MALFORMED,
+            f"spotPercent: a spot price of {usd(least)} is below the price floor of "
+            f"{usd(settings.price_floor)}: raise it, or lower --price-floor",
         )
 
 

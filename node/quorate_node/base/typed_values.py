@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from quorate_content.dag.cid import typed_cid
+from quorate_protocol.messages import egress
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.money_input import micro_usd
 from quorate_protocol.quantity_input import size_bytes, span_seconds
@@ -57,6 +58,16 @@ def urls_like(example: str) -> Callable[[Sequence[str], str], tuple[str, ...]]:
     return lambda texts, option: tuple(
         dict.fromkeys(web_url(option, text, example) for text in texts)
     )
+
+
+def egress_of(texts: Sequence[str], option: str) -> tuple[str, ...]:
+    """`none` alone allows no host."""
+    if "none" in texts and len(texts) > 1:
+        raise Refused(Code.MALFORMED, f"{option}: none goes with no other host; leave one out")
+    names = () if tuple(texts) == ("none",) else tuple(sorted({text.lower() for text in texts}))
+    if fault := egress.fault_of(names):
+        raise Refused(Code.MALFORMED, f"{option}: {fault}; or none")
+    return names
 
 
 def images_of(texts: Sequence[str], option: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ app = program(
         "resume": f"{_CLI}.control:resume",
         "drain": f"{_CLI}.control:drain",
         "price": f"{_CLI}.control:price",
+        "evict": f"{_CLI}.control:evict",
         "withdraw": f"{_CLI}.money:withdraw",
         "leave": f"{_CLI}.money:leave",
         "settle": f"{_CLI}.settle_command:settle",

@@ -109,6 +109,48 @@ async def tell_to_take_work(folder: Path, is_wanted: bool) -> bool:
     return True
 
 
+def evict(
+    lease: options.EvictedLease,
+    why: options.EvictedFor = "",
+    home: options.Home = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """End a rental, for example after a report of abuse. Its terminals show the reason, and it ends
+    within 15 s. Its client pays until then.
+    """
+    folder = options.home_of(home)
+    try:
+        if not why.strip():
+            raise Refused(Code.MALFORMED, "--why: say what the rental's client is told")
+        tree = asyncio.run(ask_daemon(folder, "GET", "/v1/status"))
+        name = _one_lease(lease, [item["lease"] for item in tree["leases"]])
+        asyncio.run(ask_daemon(folder, "POST", f"/v1/evict?lease={name}&why={quote(why)}"))
+    except Refused as error:
+        options.fail(error)
+    except Unavailable as error:
+        options.fail(Unavailable(f"{error}{_by_engine(folder, lease)}", error.retry_after))
+    typer.echo(json.dumps({"evicted": name}) if as_json else f"lease {name[:18]} ends within 15 s")
+
+
+def _by_engine(folder: Path, lease: str) -> str:
+    """How to end a rental while the daemon is down."""
+    last = read_status(folder / "status.json")
+    names = [f"0x{item.lease.hex()}" for item in last.leases] if last else []
+    name = next((name[2:] for name in names if name.startswith(lease)), "LEASE")
+    return f"; to end the rental without it: docker stop quorate-{name}"
+
+
+def _one_lease(text: str, names: list[str]) -> str:
+    found = [name for name in names if text and name.removeprefix("0x").startswith(text[2:])]
+    if len(found) == 1 and text.startswith("0x"):
+        return found[0]
+    raise Refused(
+        Code.UNKNOWN,
+        f"lease: {text[:80]!r} names {len(found)} of the leases here; copy one from "
+        "`quorate node status`",
+    )
+
+
 def price(
     amount: options.PriceAmount = "",
     gpu: options.PricedGpu = "",

@@ -118,7 +118,7 @@ def up(
 
 def _going_on(core: ProviderCore | None) -> str:
     """What runs on without the daemon, and until when it must be back."""
-    count = sum(item.occupies_slot for item in core.live()) if core is not None else 0
+    count = sum(item.is_under_way for item in core.live()) if core is not None else 0
     if core is None or not count:
         return ""
     seconds = core.terms.limits.lease_silence

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from quorate_content.store.disk_share import disk_bytes, free_bytes
 from quorate_contracts import trusted_deployment
 from quorate_node.base import provider_keys
 from quorate_node.base import settings as settings_file
@@ -17,6 +18,7 @@ from quorate_node.machine.gpu_slots import LaidOut, lay_out
 from quorate_node.machine.host_probe import read_gpus
 from quorate_node.owner.registration import network_of
 from quorate_protocol.limits import BY_NAME, DEVNET, MAINNET
+from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import usd
 from quorate_runtime.files import private_folder
@@ -45,6 +47,7 @@ def init(
         urls, is_devnet = _market(coordinator or [], devnet, limits)
         wanted = Settings(coordinators=urls, is_devnet=is_devnet, **read_flags(Settings, typed))
         _check_public_url(wanted.public_url)
+        _check_disk(folder, wanted)
         before = _before(folder)
         settings, keys = _write(folder, wanted, _named(ctx), deployment, password_file)
     except (Refused, Unavailable, KeystoreError) as error:
@@ -74,6 +77,7 @@ def _write(
     private_folder(folder)
     with settings_file.changing(folder):
         settings = settings_file.changed(folder, typed, named)
+        settings_file.check_renting(settings)
         is_first = not provider_keys.operator_names(folder / options.KEYS_FOLDER)
         keystore = options.open_keystore(folder, settings, password_file, is_first)
         keys = provider_keys.create(keystore, *options.owner_and_payout(settings))
@@ -117,13 +121,14 @@ def _print_result(
     else:
         typer.echo(f"Provider changed in {folder}: its keys and its other settings stay")
     stake, operator = usd(_stake_of(settings, gpus)), hex_text(keys.operator.address)
-    needs = f"{stake} USD of stake and gas to register"
+    needs = f"needs {stake} USD of stake and gas to register"
     if settings.probation:
-        needs = f"gas to register; its pay is held until it is {stake} USD, and becomes the stake"
-    typer.echo(
-        f"  owner {hex_text(keys.account)}: needs {needs}; "
-        "`quorate node check` names token, coin and chain"
-    )
+        needs = "needs gas to register; its pay is held until it is "
+        needs += f"{stake} USD, and becomes the stake"
+    told = f"{needs}; `quorate node check` names token, coin and chain"
+    if not is_first:  # it may have staked since
+        told = f"{stake} USD of stake in all; `quorate node check` says what is missing"
+    typer.echo(f"  owner {hex_text(keys.account)}: {told}")
     typer.echo(f"  operator {operator}: signs; `up` gives it gas from the owner")
     for item in gpus.classes:
         slots = f"{len(item.groups)} slots of {item.pool}"
@@ -132,16 +137,9 @@ def _print_result(
         typer.echo(f"  GPUs: {problem}")
 
 
-def _slots_of(folder: Path) -> int:
-    try:
-        return settings_file.read(folder).cpu_slots
-    except Refused:
-        return 0  # not re-raised: this command replaces a file that cannot be read
-
-
 def _before(folder: Path) -> tuple[bool, int]:
     is_first = not (folder / settings_file.FILE).exists()
-    return is_first, 0 if is_first else _slots_of(folder)
+    return is_first, 0 if is_first else settings_file.read(folder).cpu_slots
 
 
 def _print_all(
@@ -155,7 +153,11 @@ def _print_all(
     is_first, slots_before = before
     _print_result(folder, settings, keys, _gpus(settings), is_first)
     _print_surplus(slots_before - settings.cpu_slots, settings)
-    _print_next_step(folder, home, is_devnet=is_devnet)
+    if is_first:
+        _print_next_step(folder, home, is_devnet=is_devnet)
+    else:
+        typer.echo(f"Next: `quorate node check{home_flag(home)}`")
+        typer.echo("A running daemon takes the change at its next start.")
 
 
 def _print_surplus(count: int, settings: Settings) -> None:
@@ -194,6 +196,16 @@ def _market(
     urls = [settings_file.devnet_coordinator(devnet)] if devnet else []
     urls += [web_url("--coordinator", url, "http://127.0.0.1:7700") for url in coordinators]
     return tuple(dict.fromkeys(urls)), devnet is not None or limits == DEVNET.name
+
+
+def _check_disk(folder: Path, typed: Settings) -> None:
+    sized = typed.job_disk_bytes + typed.store_bytes
+    if sized > (size := disk_bytes(folder)):
+        raise Refused(
+            Code.MALFORMED,
+            f"--job-disk and --store-size name {size_text(sized)}; the disk has {size_text(size)}, "
+            f"{size_text(free_bytes(folder))} of it free",
+        )
 
 
 def _check_public_url(url: str) -> None:

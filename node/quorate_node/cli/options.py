@@ -67,6 +67,12 @@ PriceAmount = Annotated[
         help="USD per slot-hour, such as 0.25; with --gpu per GPU-hour (default: only propose one)",
     ),
 ]
+EvictedLease = Annotated[
+    str, typer.Argument(metavar="LEASE", help="The rental, as `quorate node status` names it")
+]
+EvictedFor = Annotated[
+    str, typer.Option("--why", help="Required: what its client is told, such as: a report of abuse")
+]
 PricedGpu = Annotated[
     str,
     typer.Option(

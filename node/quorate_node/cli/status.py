@@ -18,6 +18,7 @@ from quorate_node.status.diagnostics import profiles_text
 from quorate_node.status.pool_market import decline_counts, offer_books, standing
 from quorate_node.status.status import read_status
 from quorate_protocol.codec import canonical
+from quorate_protocol.quantity_input import size_text
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, usd
 from quorate_protocol.values import replace
@@ -104,6 +105,8 @@ def status_lines(tree: canonical.Json) -> list[str]:
     lines += [f"  {slot_line(slot)}" for slot in tree.get("slots", [])]
     if not why:
         lines += [f"  GPU {uuid}: {said}" for uuid, said in tree.get("keptBack", {}).items()]
+    if rentals := tree.get("rentals"):
+        lines.append(f"rentals: {rentals}")
     if profiles := tree.get("profiles"):
         lines.append(f"profiles: {profiles_text(profiles)}")
     ended = f"{tree.get('jobsPaid', 0)} paid, {tree.get('jobsUnpaid', 0)} not paid"
@@ -125,7 +128,10 @@ def status_lines(tree: canonical.Json) -> list[str]:
 
 def lease_line(lease: canonical.Json) -> str:
     gpus = f" on {', '.join(lease['gpus'])}" if lease.get("gpus") else ""
-    return f"lease {lease['lease'][:18]} {lease['phase']}{gpus}"
+    came, went = lease.get("bytesIn", 0), lease.get("bytesOut", 0)
+    egress = f", egress {size_text(came)} in, {size_text(went)} out" if came or went else ""
+    kind = "rental" if lease.get("isRental") else "lease"
+    return f"{kind} {lease['lease'][:18]} {lease['phase']}{gpus}{egress}"
 
 
 def slot_line(slot: canonical.Json) -> str:

@@ -14,7 +14,7 @@ from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import Execution
 from quorate_node.core.terms import Terms
 from quorate_protocol.limits import HOUR
-from quorate_protocol.messages.job_spec import JobSpec, validate
+from quorate_protocol.messages.job_spec import JobSpec, image_digest, validate
 from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT, BYTES_OF_SLOT_MAX
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.refusals import Code, Refused
@@ -93,15 +93,20 @@ def _check_price(bid: Bid) -> DeclineCause | None:
             f"{PriceTier.ON_DEMAND.value} (on demand)",
         )
     slot = bid.terms.slot(bid.assignment.pool)
-    offered = (
-        [price for price in (slot.spot, slot.on_demand, slot.reserved) if price] if slot else []
-    )
-    least = max(bid.terms.policy.price_floor, min(offered, default=0))
+    offered = slot.price_for(bid.spec.spot) if slot else 0
+    least = max(bid.terms.policy.price_floor, offered)
     if bid.assignment.price_per_hour < least:
         return DeclineCause(
             DeclineReason.PRICE,
             f"{usd(bid.assignment.price_per_hour)} USD an hour is below {usd(least)}",
         )
+    return None
+
+
+def _check_image(bid: Bid) -> DeclineCause | None:
+    refused = map(image_digest, bid.terms.policy.refused_images)
+    if image_digest(bid.spec.image) in refused:
+        return DeclineCause(DeclineReason.IMAGE, "the owner refuses this image")
     return None
 
 
@@ -126,6 +131,7 @@ CHECKS: tuple[Check, ...] = (
     _check_validity,
     _check_pool,
     _check_price,
+    _check_image,
     _check_fit,
     _check_cuda,
 )
@@ -191,9 +197,12 @@ def answer(
     if assignment.pool not in offered:
         text = "the GPUs of this pool are gone, too hot, or in the owner's use"
         return DeclineCause(DeclineReason.MISMATCH, text), NO_START
-    if capacity.free(terms, assignment.pool, live, jury, gone) > 0:
+    pool, is_on_demand = assignment.pool, event.spec.kind.is_rental and not event.spec.spot
+    spot = len(capacity.yielding(terms, pool, live, gone)) if is_on_demand else 0
+    waiting = len(capacity.waiting(live, pool))
+    if capacity.free(terms, pool, live, jury, gone) > 0 or spot > waiting:
         return _store_is_full(event, live, UnixSeconds(at + terms.limits.decline_ahead_max))
-    start_by = capacity.slot_frees_at(terms, assignment.pool, live, quoted_run, at)
+    start_by = capacity.slot_frees_at(terms, pool, live, quoted_run, at)
     text = f"every run slot is taken until about {start_by}"
     return DeclineCause(DeclineReason.BUSY, text), start_by
 

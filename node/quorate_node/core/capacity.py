@@ -7,7 +7,7 @@ twice, also after a restart that finds other GPUs or makes other slots of them.
 from collections.abc import Iterable
 
 from quorate_node.core.jury_duty import JuryDuty
-from quorate_node.core.phases import PREPARING, Execution, Running
+from quorate_node.core.phases import PREPARING, Execution, Live, Running
 from quorate_node.core.terms import RunSlots, Terms
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import SlotOffer
@@ -22,7 +22,7 @@ def store_bytes(spec: JobSpec, executions: Iterable[Execution]) -> int:
     """Returns the bytes that the store must still take. Outputs stay two weeks after the pay:
     without room for its output a job would not be paid.
     """
-    running = [item for item in executions if item.occupies_slot]
+    running = [item for item in executions if item.is_under_way]
     inputs = sum(item.spec.input_bytes() for item in running if isinstance(item.phase, PREPARING))
     outputs = sum(item.spec.resources.output_bytes for item in running)
     return spec.store_bytes() + inputs + outputs
@@ -89,6 +89,29 @@ def free(
     return max(0, terms.count(pool) - taken(pool, executions, jury))
 
 
+def spot_rentals(terms: Terms, executions: Iterable[Execution]) -> list[Execution]:
+    """Returns those that have a run slot, and end in need of their machine."""
+    spot = {slot.pool.id() for slot in terms.slots if slot.spot}
+    held = (item for item in executions if item.occupies_slot and item.pool in spot)
+    return [item for item in held if item.is_rental and item.spec.spot]
+
+
+def yielding(
+    terms: Terms, pool: Hash32, executions: Iterable[Execution], gone: frozenset[str]
+) -> list[Execution]:
+    """Returns the spot rentals that end for rentals on demand, or do so already."""
+    slot = terms.slot(pool)
+    if slot is None or not slot.has_two_prices:
+        return []
+    held = spot_rentals(terms, executions)
+    return [item for item in held if item.pool == pool and gone.isdisjoint(item.gpus)]
+
+
+def waiting(executions: Iterable[Execution], pool: Hash32) -> list[Execution]:
+    """Returns the rentals that wait for the run slot of a spot rental."""
+    return [it for it in executions if it.is_under_way and not it.has_slot and it.pool == pool]
+
+
 def free_slots(
     terms: Terms,
     executions: tuple[Execution, ...],
@@ -136,6 +159,8 @@ def _ends_at(execution: Execution, quoted_run: int) -> int:
     match execution.phase:
         case Running(started_at, _):
             return started_at + min(quoted_run, execution.spec.max_duration)
+        case Live(started_at):
+            return started_at + execution.spec.max_duration
         case _:
             assert execution.accept is not None
             return (

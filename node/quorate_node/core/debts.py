@@ -5,10 +5,11 @@ from msgspec import Struct
 from quorate_node.core.bidding import DeclineCause
 from quorate_node.core.phases import Done, Execution
 from quorate_node.core.terms import Policy, Terms
+from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Assignment, Verdict, Voucher
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import tabs
+from quorate_protocol.rules import rentals, tabs
 from quorate_protocol.rules.settlement import SIGNABLE_MAX
 from quorate_protocol.rules.tabs import Held, Owed, Tab
 from quorate_protocol.units import (
@@ -39,6 +40,13 @@ class Debt(Struct, frozen=True):
     is_tab_known: bool = False
     waits_for: Amount = Amount(0)
     waits_since: UnixSeconds = UnixSeconds(0)
+    rented: Amount = Amount(0)  # of `earned`, by meters that the coordinator took
+    # what vouchers and tab had paid beyond `rented` when no rental ran
+    paid_before: Amount = Amount(0)
+
+    @property
+    def covers_rentals(self) -> bool:
+        return max(self.vouched, self.tab.paid) >= self.paid_before + self.rented
 
     @property
     def vouched(self) -> Amount:
@@ -132,9 +140,25 @@ def pay_of(execution: Execution) -> Amount:
     return Amount(min(most, pay_for(commit.usage_ms, price, UNBOUNDED)))
 
 
+def may_pay(lease: Execution, limits: Limits) -> Amount:
+    return pay_ahead(lease.assignment.message, limits) if lease.is_rental else pay_of(lease)
+
+
 def most_pay(assignment: Assignment) -> Amount:
     usage = Milliseconds(assignment.max_duration * 1000)
     return pay_for(usage, assignment.price_per_hour, UNBOUNDED)
+
+
+def pay_ahead(assignment: Assignment, limits: Limits) -> Amount:
+    """Of a rental, which ends before more than that is not covered."""
+    usage = Milliseconds(limits.rental_ahead * 1000)
+    return pay_for(usage, assignment.price_per_hour, UNBOUNDED)
+
+
+def rented_pay(rental: Execution, usage: Milliseconds, limits: Limits) -> Amount:
+    """What all its meters up to this one pay, by the coordinator's own function."""
+    paid = rentals.paid_usage(usage, rental.spec.max_duration, limits)
+    return pay_for(paid, rental.assignment.message.price_per_hour, UNBOUNDED)
 
 
 def expected_pay(execution: Execution) -> Amount:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from quorate_node.core.events import Vote
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Accept, Commit, Decline, Order, Reveal
-from quorate_protocol.units import Address, ExitStatus, Hash32, Sequence, UnixSeconds
+from quorate_protocol.units import Address, ExitStatus, Hash32, Milliseconds, Sequence, UnixSeconds
 
 
 class OfLease(Struct, frozen=True):
@@ -115,6 +115,24 @@ class SendCommit(OfLease, frozen=True, tag=True):
         return f"{type(self).__name__}/{self.assignment_hash.hex()}/{self.attempt}"
 
 
+class SendMeter(OfLease, frozen=True, tag=True):
+    """Say how long a rental's container has run. A later one takes its place."""
+
+    coordinator: Address
+    usage_ms: Milliseconds
+    exit_status: ExitStatus | None = None
+
+    @property
+    def key(self) -> str:
+        last = "" if self.exit_status is None else "/last"
+        return f"{type(self).__name__}/{self.assignment_hash.hex()}/{self.usage_ms}{last}"
+
+    @property
+    def lane(self) -> str:
+        """A lane beside that of WatchTask."""
+        return f"meter/{self.assignment_hash.hex()}"
+
+
 class KeepEvidence(OfLease, frozen=True, tag=True):
     """Keep what was signed about an execution with an escrow of its own, before the Reveal, so that
     its owner can show it on chain.
@@ -204,6 +222,7 @@ LeaseEffect = (
     | StopTask
     | PublishOutput
     | SendCommit
+    | SendMeter
     | KeepEvidence
     | SendReveal
     | RemoveTask

@@ -133,6 +133,14 @@ class TaskExited(Struct, frozen=True, tag=True):
     usage_ms: Milliseconds
 
 
+class MeterAnswered(Struct, frozen=True, tag=True):
+    """The coordinator took a meter of a rental, or ends the rental by its `refusal`."""
+
+    assignment_hash: Hash32
+    usage_ms: Milliseconds
+    refusal: str = ""
+
+
 class OutputPublished(Struct, frozen=True, tag=True):
     """The staging store holds the sealed output. `ciphertext` is the digest of its CID."""
 
@@ -159,11 +167,12 @@ class OfferDue(Struct, frozen=True, tag=True):
 
 class GpusRead(Struct, frozen=True, tag=True):
     """The driver names all GPUs that it has. The core gives up leases of those that are gone.
-    Those that are kept back get no new lease.
+    Those that are kept back get no new lease, and spot rentals give way to their owner's use.
     """
 
     uuids: tuple[str, ...]  # of GPUs and of their partitions
     kept_back: tuple[str, ...] = ()
+    in_use: tuple[str, ...] = ()  # of those kept back: by their owner
 
 
 class StoreRead(Struct, frozen=True, tag=True):
@@ -182,6 +191,13 @@ class ScheduleRead(Struct, frozen=True, tag=True):
     """Whether the owner's schedule lets new work in now."""
 
     is_open: bool
+
+
+class EvictRequested(Struct, frozen=True, tag=True):
+    """The owner ends a rental, whatever its terms."""
+
+    assignment_hash: Hash32
+    why: str
 
 
 class Configured(Struct, frozen=True, tag=True):
@@ -285,13 +301,14 @@ LeaseEvent = (
     | TaskStarted
     | TaskFailed
     | TaskExited
+    | MeterAnswered
     | OutputPublished
     | CommitSetReceived
     | VerdictReceived
     | StopReceived
 )
 ExecutionEvent = LeaseEvent | CommitReceiptReceived | Tick
-OwnEvent = OfferDue | StoreRead | DrainRequested | ScheduleRead | Configured
+OwnEvent = OfferDue | StoreRead | DrainRequested | Configured
 MoneyEvent = VoucherReceived | TabSeen | ReceiptChecked | OrderFunded
 JuryEvent = Reexecuted | VoteConfirmed | ChainVotingEnded | ChainCaseDecided
 Event = (
@@ -301,6 +318,8 @@ Event = (
     | MoneyEvent
     | JuryEvent
     | GpusRead
+    | ScheduleRead
+    | EvictRequested
     | ChainCaseOpened
     | ChainJuryDrawn
     | ChainVoted

@@ -20,6 +20,8 @@ from quorate_node.core.phases import (
     Execution,
     Fetching,
     Lapsed,
+    Live,
+    Over,
     Phase,
     Publishing,
     Receipted,
@@ -133,6 +135,8 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
         case Fetching():
             spec, sources, give_up_at = execution.spec, execution.sources, _fetch_by(execution)
             return (effects.FetchInputs(assignment_hash, coordinator, spec, sources, give_up_at),)
+        case Starting() if not execution.has_slot:
+            return ()
         case Starting():
             spec, pool = execution.spec, execution.pool
             return (effects.StartTask(assignment_hash, spec, pool, execution.gpus),)
@@ -158,7 +162,7 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
             # First: once revealed, the result can be copied, and the Verdict may come at any time.
             keep = effects.KeepEvidence(assignment_hash, coordinator, order, index, blind)
             return keep, reveal
-        case Receipted() | Done():
+        case Receipted() | Done() | Live() | Over():
             return ()
         case Lapsed():
             end = effects.StopTask(assignment_hash), effects.RemoveTask(assignment_hash)
@@ -251,6 +255,8 @@ def step(
             return _stop(execution, at)
         case events.Tick():
             return _tick(execution, at)
+        case events.MeterAnswered():
+            return execution, ()
         case _:
             assert_never(event)
 
@@ -324,14 +330,14 @@ def _failed(execution: Execution, event: events.TaskFailed, at: UnixSeconds) -> 
             # No Decline is due, because the coordinator itself refused the message.
             return _lapse(execution, why, at)
         case Fetching():
-            return _give_up(execution, why, DeclineReason.INPUT_UNAVAILABLE, at)
+            return give_up(execution, why, DeclineReason.INPUT_UNAVAILABLE, at)
         case Starting() if event.is_impossible:
-            return _give_up(execution, why, DeclineReason.MISMATCH, at)
+            return give_up(execution, why, DeclineReason.MISMATCH, at)
         case _:
-            return _give_up(execution, why, DeclineReason.GAVE_UP, at)
+            return give_up(execution, why, DeclineReason.GAVE_UP, at)
 
 
-def _give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeconds) -> Stepped:
+def give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeconds) -> Stepped:
     """Ends the execution without a Commit, with a Decline so that the coordinator does not wait."""
     assert execution.commit() is None, "an execution with a Commit is never given up"
     return _lapse(
@@ -342,7 +348,7 @@ def _give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeco
 def lose_gpus(execution: Execution, gone: tuple[str, ...], at: UnixSeconds) -> Stepped:
     """Without a Commit: what ran on lost GPUs may be wrong, even if it ended."""
     why = f"GPU {', '.join(gone)} is gone: the driver does not list it any more"
-    return _give_up(execution, why, DeclineReason.GAVE_UP, at)
+    return give_up(execution, why, DeclineReason.GAVE_UP, at)
 
 
 def _lapse(
@@ -475,7 +481,7 @@ def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
     """The client pays elapsed time: a running task is committed, one not started lapses."""
     match execution.phase:
         case Accepted() | Fetching():
-            return _give_up(
+            return give_up(
                 execution, "stopped by the client before it ran", DeclineReason.GAVE_UP, at
             )
         case Starting() as phase:
@@ -507,7 +513,7 @@ def _tick(execution: Execution, at: UnixSeconds) -> Stepped:
         case Fetching():
             quoted = execution.accept.quoted_fetch_seconds if execution.accept else 0
             why = f"image and inputs were not fetched within the {quoted} s quoted"
-            return _give_up(execution, why, DeclineReason.INPUT_UNAVAILABLE, at)
+            return give_up(execution, why, DeclineReason.INPUT_UNAVAILABLE, at)
         case _:
             assert isinstance(phase, (*PREPARING, Running, Publishing))
             return _lapse(execution, f"commitBy passed while {type(phase).__name__}", at)

@@ -1,9 +1,9 @@
 """The phases of one execution at its provider.
 
 Accepted → Fetching → Starting → Running → Publishing → Committed → Receipted → Revealed → Done, or
-one of the ends Declined and Lapsed. Each phase is a class of its own, so no code can build an
-impossible combination. The step that takes an Assignment also accepts or declines it, so no phase
-waits for that decision.
+one of the ends Declined and Lapsed. A rental goes from Starting to Live, and then to Over. Each
+phase is a class of its own, so no code can build an impossible combination. The step that takes an
+Assignment also accepts or declines it, so no phase waits for that decision.
 """
 
 from msgspec import Struct
@@ -127,6 +127,30 @@ class Lapsed(Struct, frozen=True, tag=True):
     decline: Decline | None = None
 
 
+class Live(Struct, frozen=True, tag=True):
+    """The container of a rental runs. Run times since its start: in the newest meter, in the newest
+    that the coordinator took, and in the newest that its vouchers cover.
+    """
+
+    started_at: UnixSeconds
+    metered_ms: Milliseconds = Milliseconds(0)
+    answered_ms: Milliseconds = Milliseconds(0)
+    covered_ms: Milliseconds = Milliseconds(0)
+    is_stopping: bool = False
+    gives_way_at: UnixSeconds = UnixSeconds(0)  # 0 = its owner does not need the machine
+    gives_way_to: str = ""
+
+
+class Over(Struct, frozen=True, tag=True):
+    """A rental that ran has ended: with `exit_status`, by a Decline, or by its coordinator."""
+
+    why: str
+    usage_ms: Milliseconds
+    forget_at: UnixSeconds
+    exit_status: ExitStatus | None = None
+    decline: Decline | None = None
+
+
 Phase = (
     Declined
     | Accepted
@@ -139,10 +163,12 @@ Phase = (
     | Revealed
     | Done
     | Lapsed
+    | Live
+    | Over
 )
 
 PREPARING = (Accepted, Fetching, Starting)
-ENDED = (Declined, Done, Lapsed)
+ENDED = (Declined, Done, Lapsed, Over)
 
 
 class Execution(Struct, frozen=True):
@@ -158,6 +184,7 @@ class Execution(Struct, frozen=True):
     phase: Phase
     gpus: tuple[str, ...] = ()  # UUIDs; no other lease has them until the Commit
     fetched_at: UnixSeconds = UnixSeconds(0)  # when image and inputs were here; 0 before
+    has_slot: bool = True  # False: it waits for the run slot of a spot rental (PROTOCOL 12.42)
 
     @property
     def coordinator(self) -> Address:
@@ -175,9 +202,17 @@ class Execution(Struct, frozen=True):
         return self.assignment_hash.hex()
 
     @property
+    def is_rental(self) -> bool:
+        return self.spec.kind.is_rental
+
+    @property
     def occupies_slot(self) -> bool:
         """Whether the execution takes a run slot: it does until its Commit (I2)."""
-        return isinstance(self.phase, (*PREPARING, Running, Publishing))
+        return self.has_slot and self.is_under_way
+
+    @property
+    def is_under_way(self) -> bool:
+        return isinstance(self.phase, (*PREPARING, Running, Publishing, Live))
 
     @property
     def is_ended(self) -> bool:

@@ -8,12 +8,22 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from quorate_node.core import bidding, capacity, debts, effects, events, execution, jury_duty
+from quorate_node.core import (
+    bidding,
+    capacity,
+    debts,
+    effects,
+    events,
+    execution,
+    jury_duty,
+    machines,
+    rental,
+)
 from quorate_node.core.debts import NO_DEBT, Debt, LeasePay
 from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
 from quorate_node.core.jury_duty import Case, JuryDuty
-from quorate_node.core.phases import Accepted, Declined, Done, Execution, Lapsed
+from quorate_node.core.phases import Accepted, Declined, Done, Execution, Lapsed, Live, Over
 from quorate_node.core.terms import Terms
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_tuple
@@ -119,9 +129,10 @@ class ProviderCore(Tables):
     def owed(self, coordinator: Address) -> Owed:
         debt = self.debt(coordinator)
         under_way = (
-            debts.pay_of(item)
+            debts.may_pay(item, self.terms.limits)
             for item in self.live()
-            if item.coordinator == coordinator and item.assignment_hash not in self.pays
+            if item.coordinator == coordinator
+            and (item.is_rental or item.assignment_hash not in self.pays)
         )
         return Owed(debt.vouched, debt.held, Amount(sum(under_way)))
 
@@ -160,7 +171,7 @@ class ProviderCore(Tables):
 
     def next_due(self) -> UnixSeconds:
         """What is only to be forgotten may wait longer."""
-        leases = [execution.next_due(item) for item in self.live()]
+        leases = [machines.next_due(item, self.terms) for item in self.live()]
         ends = [
             next(iter(table.values()), NEVER)
             for table in (self.declined, self.ended, self.done, self.settled)
@@ -174,7 +185,7 @@ class ProviderCore(Tables):
         """A restart performs these again, so that it does not depend on the outbox alone."""
         due: list[Effect] = []
         for item in self.live():
-            due.extend(execution.duties(item))
+            due.extend(machines.duties(item))
         for duty in self.jury.values():
             due.extend(jury_duty.duties(duty))
         return tuple(due)
@@ -185,7 +196,7 @@ class ProviderCore(Tables):
         """The only way the state changes. Raises Refused, with the state unchanged."""
         self.begin()
         try:
-            due = (*self._step(item), *self._begin_duties())
+            due = (*self._step(item), *self._begin_duties(), *self._change_places(item.at))
         except Refused:
             self.rollback()
             raise
@@ -213,6 +224,7 @@ class ProviderCore(Tables):
                 | events.TaskStarted()
                 | events.TaskFailed()
                 | events.TaskExited()
+                | events.MeterAnswered()
                 | events.OutputPublished()
             ):
                 return self._on_execution(event.assignment_hash, event, item)
@@ -220,6 +232,12 @@ class ProviderCore(Tables):
                 return self._on_tick(item)
             case events.GpusRead():
                 return self._on_gpus_read(event, item)
+            case events.ScheduleRead():
+                self._set_scalars(replace(self.scalars, is_outside_schedule=not event.is_open))
+                spot = [] if event.is_open else capacity.spot_rentals(self.terms, self.live())
+                return self._give_way(spot, "its owner's schedule closes", item)
+            case events.EvictRequested():
+                return self._on_evict(event, item)
             case events.ChainCaseOpened():
                 jury_duty.note_case(self.cases, event, self.terms)
                 return ()
@@ -249,9 +267,6 @@ class ProviderCore(Tables):
                 return (self._next_offer(at),)
             case events.DrainRequested():
                 self._set_scalars(replace(self.scalars, is_draining=event.is_on))
-                return ()
-            case events.ScheduleRead():
-                self._set_scalars(replace(self.scalars, is_outside_schedule=not event.is_open))
                 return ()
             case events.StoreRead():
                 return self._on_store_read(event, at)
@@ -298,9 +313,13 @@ class ProviderCore(Tables):
         for found in self.live():
             lost = tuple(uuid for uuid in found.gpus if uuid not in listed)
             if lost and found.occupies_slot:
-                moved, more = execution.lose_gpus(found, lost, item.at)
+                moved, more = machines.lose_gpus(found, lost, item.at)
                 self._store_execution(moved)
                 due.extend(more)
+        used = frozenset(event.in_use)
+        for found in capacity.spot_rentals(self.terms, self.live()):
+            if not used.isdisjoint(found.gpus):
+                due.extend(self._give_way([found], "its owner uses the GPU", item))
         for duty in list(self.jury.values()):
             if not listed.issuperset(duty.gpus):
                 salt = hash_tuple(item.random, duty.case_id)  # each ballot needs its own
@@ -309,6 +328,36 @@ class ProviderCore(Tables):
         if self.offered_slots() != before and self.scalars.offer_seq:
             due.append(self._next_offer(item.at))
         return tuple(due)
+
+    def _give_way(
+        self,
+        rentals: list[Execution],
+        why: str,
+        item: Input[Event],
+        notice: int = rental.NOTICE_SECONDS,
+    ) -> tuple[Effect, ...]:
+        due: list[Effect] = []
+        for found in rentals:
+            moved, more = rental.give_way(found, why, item.at, notice)
+            self._store_execution(moved)
+            due.extend(more)
+        return tuple(due)
+
+    def _change_places(self, at: UnixSeconds) -> tuple[Effect, ...]:
+        due: list[Effect] = []
+        jury, gone = tuple(self.jury.values()), self.unusable()
+        while change := rental.change_places(self.terms, self.live(), jury, gone, at):
+            self._store_execution(change[0])
+            due.extend(change[1])
+        return tuple(due)
+
+    def _on_evict(self, event: events.EvictRequested, item: Input[Event]) -> tuple[Effect, ...]:
+        found = self.executions.get(event.assignment_hash)
+        if found is None or not (found.is_rental and found.is_under_way):
+            raise Refused(
+                Code.UNKNOWN, "evict: no such rental runs here; see `quorate node status`"
+            )
+        return self._give_way([found], event.why, item, rental.EVICT_SECONDS)
 
     def has_store(self, room: int) -> bool:
         """Whether the offer says what a content store with this room may take."""
@@ -371,11 +420,16 @@ class ProviderCore(Tables):
         )
         if no is None:
             owed = self.owed(assignment.coordinator)
-            most = debts.most_pay(assignment)
+            is_rental = event.spec.kind.is_rental
+            ahead = debts.pay_ahead(assignment, terms.limits)
+            most = ahead if is_rental else debts.most_pay(assignment)
             no = debts.why_unsecured(debt.tab, owed, most, terms.policy)
-        gpus = () if no else self._gpus_for(assignment.pool, self.unusable())
+        pool, gone = assignment.pool, self.unusable()
+        gpus = () if no else self._gpus_for(pool, gone)
+        has_slot = capacity.free(terms, pool, live, jury, gone) > 0
         bandwidth = self.scalars.bandwidth
         begun, due = execution.begin(event, at, no, start_by, quoted, terms, gpus, bandwidth)
+        begun = replace(begun, has_slot=has_slot or no is not None)
         self._store_execution(begun)
         surplus = (
             [next(iter(self.declined.keys()))] if len(self.declined) > DECLINED_KEPT_MAX else []
@@ -412,9 +466,9 @@ class ProviderCore(Tables):
             if isinstance(event, events.VerdictReceived):
                 self._deny_pay(event)
             return ()
-        moved, due = execution.step(found, event, item.at, item.random, self.terms)
+        moved, due = machines.step(found, event, item.at, item.random, self.terms)
         if moved is not found:
-            if isinstance(event, events.TaskExited):
+            if isinstance(event, events.TaskExited) and not found.is_rental:
                 self._set_scalars(
                     replace(
                         self.scalars,
@@ -424,8 +478,12 @@ class ProviderCore(Tables):
                     )
                 )
             self._store_execution(moved)
+            if isinstance(moved.phase, Live) and not isinstance(found.phase, Live):
+                self._begin_rental(moved)
             if isinstance(event, events.VerdictReceived) and isinstance(moved.phase, Done):
                 self._set_pay(assignment_hash, moved.coordinator, debts.expected_pay(moved))
+        if isinstance(event, events.MeterAnswered) and not event.refusal:
+            self._take_meter(moved, event)
         return due
 
     def _store_execution(self, moved: Execution) -> None:
@@ -443,16 +501,18 @@ class ProviderCore(Tables):
         match moved.phase:
             case Declined():
                 table = self.declined
-            case Done() | Lapsed(commit=None):
+            case Done() | Lapsed(commit=None) | Over():
                 table = self.done
             case _:
                 table = self.ended
-        table[moved.assignment_hash] = execution.next_due(moved)
+        table[moved.assignment_hash] = machines.next_due(moved, self.terms)
 
     def _on_tick(self, item: Input[Event]) -> tuple[Effect, ...]:
         due: list[Effect] = []
         for assignment_hash in [
-            found.assignment_hash for found in self.live() if execution.next_due(found) <= item.at
+            found.assignment_hash
+            for found in self.live()
+            if machines.next_due(found, self.terms) <= item.at
         ]:
             due.extend(self._on_execution(assignment_hash, events.Tick(), item))
         for case_id in [
@@ -474,7 +534,7 @@ class ProviderCore(Tables):
             if commit is not None:
                 del self.commits[digest(self.terms.domain, commit)]
             del self.executions[assignment_hash], table[assignment_hash]
-            if isinstance(found.phase, Done | Lapsed):
+            if isinstance(found.phase, Done | Lapsed | Over):
                 self.settled[assignment_hash] = found.phase.forget_at
         return [effects.ForgetLease(assignment_hash) for assignment_hash in gone]
 
@@ -558,6 +618,46 @@ class ProviderCore(Tables):
                     self.pays[lease] = LeasePay(place.coordinator, Amount(0), is_escrowed=True)
             case _:
                 assert_never(event)
+        if isinstance(event, events.VoucherReceived | events.TabSeen):
+            self._cover_rentals(event.coordinator)
+
+    def _rentals(self, coordinator: Address) -> list[Execution]:
+        return [
+            item
+            for item in self.live()
+            if isinstance(item.phase, Live) and item.coordinator == coordinator
+        ]
+
+    def _begin_rental(self, begun: Execution) -> None:
+        if len(self._rentals(begun.coordinator)) > 1:
+            return
+        debt = self.debt(begun.coordinator)
+        before = Amount(max(debt.vouched, debt.tab.paid) - debt.rented)
+        self.debts[begun.coordinator] = replace(debt, paid_before=before)
+
+    def _take_meter(self, found: Execution, event: events.MeterAnswered) -> None:
+        """What it pays counts as earned from now on, and is to be covered. What the last one pays,
+        only the coordinator knows: it counts once it is vouched.
+        """
+        if not isinstance(found.phase, Live):
+            return
+        lease, coordinator = found.assignment_hash, found.coordinator
+        before = self.pays.get(lease) or LeasePay(coordinator, Amount(0))
+        pay = debts.rented_pay(found, event.usage_ms, self.terms.limits)
+        if pay > before.amount:
+            self._set_pay(lease, coordinator, pay)
+            debt = self.debt(coordinator)
+            rented = Amount(debt.rented + pay - before.amount)
+            self.debts[coordinator] = replace(debt, rented=rented)
+        self._cover_rentals(coordinator)
+
+    def _cover_rentals(self, coordinator: Address) -> None:
+        if not self.debt(coordinator).covers_rentals:
+            return
+        for item in self._rentals(coordinator):
+            covered = rental.cover(item)
+            if covered is not item:
+                self.executions[item.assignment_hash] = covered
 
     def _deny_pay(self, event: events.VerdictReceived) -> None:
         """Takes a forgotten lease's pay out of the debt if a late Verdict denies it."""

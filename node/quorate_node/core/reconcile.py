@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from quorate_node.core import events
 from quorate_node.core.jury_duty import JuryDuty, Repeating
-from quorate_node.core.phases import PREPARING, Execution, Publishing, Running, Starting
+from quorate_node.core.phases import PREPARING, Execution, Live, Publishing, Running, Starting
 from quorate_node.core.terms import Terms
 from quorate_protocol.messages.ports import TaskState
 from quorate_protocol.units import Address, Hash32
@@ -35,9 +35,9 @@ def reconcile(
     wanted: set[str] = set()
     for item in desired:
         state = observed.get(item.lease_id, TaskState.ABSENT)
-        if isinstance(item.phase, Starting | Running | Publishing):
+        if isinstance(item.phase, Starting | Running | Live | Publishing):
             wanted.add(item.lease_id)
-        if isinstance(item.phase, Running) and state is TaskState.ABSENT:
+        if isinstance(item.phase, Running | Live) and state is TaskState.ABSENT:
             failures.append(
                 events.TaskFailed(
                     item.assignment_hash, "its container was gone when the daemon started again"

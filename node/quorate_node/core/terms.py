@@ -48,6 +48,7 @@ class Policy(Struct, frozen=True):
     price_floor: Price
     images: tuple[str, ...]
     kinds: tuple[JobKind, ...]
+    refused_images: tuple[str, ...] = ()
     declined_keep_seconds: int = (
         600  # longer than a coordinator repeats an Assignment that was declined
     )
@@ -56,6 +57,7 @@ class Policy(Struct, frozen=True):
     jury_cases: int = 24  # the most in 24 hours
     trust: Amount = TRUST_DEFAULT  # what the owner works for beyond a coordinator's guarantee
     max_held: Amount = MAX_HELD_DEFAULT  # of pay that one coordinator holds without a voucher
+    egress: tuple[str, ...] = ()  # hosts that rentals may reach
 
 
 class Promise(Struct, frozen=True):
@@ -66,6 +68,7 @@ class Promise(Struct, frozen=True):
     images: tuple[Hash32, ...]
     store_bytes: int
     bandwidth: int
+    egress: tuple[str, ...] = ()
 
 
 class Terms(Struct, frozen=True):
@@ -97,7 +100,9 @@ class Terms(Struct, frozen=True):
         """
         policy = self.policy
         images = tuple(dict.fromkeys(image_digest(name) for name in policy.images))
-        return Promise((self.sandbox.value,), policy.kinds, images, store_bytes, bandwidth)
+        return Promise(
+            (self.sandbox.value,), policy.kinds, images, store_bytes, bandwidth, policy.egress
+        )
 
     def run_slots(self, pool: Hash32) -> RunSlots | None:
         return next((item for item in self.classes if item.offer.pool.id() == pool), None)

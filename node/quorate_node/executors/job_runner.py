@@ -19,8 +19,11 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.store.fetch_order import Source, host_name
 from quorate_content.store.web_fetch import WebContent, WebFile, folder_of, one_file
 from quorate_content.transfer.sealed import seal
+from quorate_node.executors.base.hardened_profile import WAIT_TARGET
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.market.content_sources import JobSources, OwnerGateways
+from quorate_node.rentals.egress_proxy import VARIABLES
+from quorate_node.rentals.secrets import SecretStore
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DAY, SPEC_BYTES_MAX
 from quorate_protocol.messages.classes import Host
@@ -28,8 +31,9 @@ from quorate_protocol.messages.input_sources import decode as decode_folder
 from quorate_protocol.messages.input_sources import is_folder
 from quorate_protocol.messages.job_spec import Input, JobSpec, decode, is_image_cid
 from quorate_protocol.messages.ports import Clock, Executor, Exit, Mount, Task
-from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32
+from quorate_protocol.messages.rental_secrets import RentalSecrets
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32, JobKind
 from quorate_runtime.files import write_atomic
 from quorate_runtime.process.crash_points import crash_point
 from quorate_runtime.process.hook_folder import write_hook
@@ -58,12 +62,13 @@ class JobRunner:
         hosts: Mapping[Hash32, Host],
         check_gpus: Callable[[], Awaitable[None]] | None = None,
         gateways: OwnerGateways | None = None,
+        secrets: SecretStore | None = None,
     ) -> None:
         self.executor, self.store = executor, store
         self._outputs, self._clock = home / "outputs", clock
         self._hooks = home / "hooks"
         self._hosts, self._check_gpus = hosts, check_gpus
-        self._gateways = gateways or OwnerGateways()
+        self._gateways, self._secrets = gateways or OwnerGateways(), secrets
         # Lease id -> ciphertext, so that a retried upload seals only once.
         self._sealed: dict[str, Cid] = {}
         self._outputs.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,8 +91,9 @@ class JobRunner:
         """Returns the bytes a second that came in meanwhile, 0 if they were too few to tell. Raises
         Unavailable if no source has them in time, Refused if it can never be.
         """
-        began, before = self._clock.now(), self.store.fetched.total()
         limit = self._clock.now() + deadline_seconds
+        secrets = await self._await_secrets(lease_id, spec, limit)
+        began, before = self._clock.now(), self.store.fetched.total()
         named = sources.with_gateways(spec.gateways)
         ordered = await self._gateways.in_order(named, self._clock)
         for cid, size in spec.kept().items():
@@ -97,7 +103,8 @@ class JobRunner:
         for item in spec.inputs:
             if item.source:
                 left = max(0.1, limit - self._clock.now())
-                await self._fetch_from_source(lease_id, item, named, ordered, left)
+                headers = secrets.headers_for(item.source)
+                await self._fetch_from_source(lease_id, item, headers, named, ordered, left)
         fetched, lasted = self.store.fetched.total() - before, self._clock.now() - began
         if not is_image_cid(spec.image):
             await self.executor.fetch_image(
@@ -105,13 +112,32 @@ class JobRunner:
                 spec.image,
                 max(0.1, limit - self._clock.now()),
                 needs_gpu=spec.resources.gpu is not None,
+                login=secrets.registry,
             )
         return round(fetched / max(lasted, 0.001)) if fetched >= MEASURED_BYTES_LEAST else 0
+
+    async def _await_secrets(self, lease_id: str, spec: JobSpec, limit: float) -> RentalSecrets:
+        """Until the client's have come. Raises Unavailable at the limit."""
+        if not spec.is_sealed:
+            return RentalSecrets()
+        while True:
+            try:
+                return self._sealed_secrets().get(lease_id)
+            except Unavailable as error:
+                if self._clock.now() >= limit:
+                    raise
+                await self._clock.sleep(error.retry_after)
+
+    def _sealed_secrets(self) -> SecretStore:
+        if self._secrets is None:
+            raise Refused(Code.UNSUPPORTED, "sealKey: secrets need root, and a container engine")
+        return self._secrets
 
     async def _fetch_from_source(
         self,
         lease_id: str,
         item: Input,
+        headers: tuple[tuple[str, str], ...],
         named: JobSources,
         others: Sequence[Source],
         deadline_seconds: float,
@@ -125,7 +151,7 @@ class JobRunner:
                 "declared",
             )
         origin = Source(
-            item.source, may_be_private=named.may_be_private, name=host_name("source", item.source)
+            item.source, headers, named.may_be_private, host_name("source", item.source)
         )
         async with await self.store.get_from_web(content, origin, others, deadline_seconds, owner):
             await self.store.pin(content.root, owner)
@@ -202,6 +228,8 @@ class JobRunner:
     async def remove(self, lease_id: str) -> None:
         """The ciphertext stays until its pin expires."""
         await self.executor.remove(lease_id)
+        if self._secrets is not None:
+            self._secrets.remove(lease_id)
         self._sealed.pop(lease_id, None)
         # The record goes first. Without it, a later call does not take a half deleted output for a
         # whole one.
@@ -212,11 +240,9 @@ class JobRunner:
 
     async def pinned(self) -> tuple[str, ...]:
         """These pins do not expire, so a restarted daemon removes those that no lease needs."""
-        return tuple(
-            name.removeprefix(_LEASE)
-            for name in await self.store.owned()
-            if name.startswith(_LEASE)
-        )
+        names = (name for name in await self.store.owned() if name.startswith(_LEASE))
+        held = () if self._secrets is None else self._secrets.leases()
+        return (*(name.removeprefix(_LEASE) for name in names), *held)
 
     def _record(self, lease_id: str) -> Path:
         return self._outputs / f"{lease_id}.collected"
@@ -258,10 +284,12 @@ class JobRunner:
         # The pool's variables override all others: they are part of the determinism class
         # that the Commit names.
         env, profile = spec.environment(host.environment()), spec.profile()
+        env = {**VARIABLES, **env} if spec.egress else env
+        is_machine = spec.kind is JobKind.DEV_ENVIRONMENT
         return Task(
             lease_id=lease_id,
             image=image,
-            argv=spec.command(),
+            argv=spec.command() or ((WAIT_TARGET,) if is_machine else ()),
             env=env,
             working_dir=spec.working_dir,
             mounts=tuple(mounts),
@@ -275,8 +303,19 @@ class JobRunner:
             max_duration=spec.max_duration,
             gpus=gpus,
             hook=write_hook(self._hooks / profile.name, profile),
-            disk_scratch_bytes=asked.disk_scratch_bytes,
+            disk_scratch_bytes=(
+                asked.scratch_bytes
+                if spec.kind.is_rental and self.executor.has_volumes
+                else asked.disk_scratch_bytes
+            ),
+            is_rental=spec.kind.is_rental,
+            secrets=self._secret_files(lease_id) if spec.is_sealed else None,
         )
+
+    def _secret_files(self, lease_id: str) -> Path:
+        """Raises Unavailable if the machine restarted since they came: its client sends them."""
+        self._sealed_secrets().get(lease_id)
+        return self._sealed_secrets().files(lease_id)
 
     async def _path(self, cid: Cid) -> Path:
         # The lease's pin keeps the content in place after this returns.

@@ -11,7 +11,16 @@ from pathlib import Path
 
 from quorate_node.executors.base.lease import check_lease_id
 from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
-from quorate_protocol.messages.ports import Clock, Exit, LogPiece, Sandbox, Task, TaskState, Usage
+from quorate_protocol.messages.ports import (
+    Clock,
+    Exit,
+    LogPiece,
+    RegistryLogin,
+    Sandbox,
+    Task,
+    TaskState,
+    Usage,
+)
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Milliseconds
 
@@ -33,7 +42,12 @@ class NoopExecutor:
     async def check(self) -> None: ...
 
     async def fetch_image(
-        self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
+        self,
+        lease_id: str,
+        name: str,
+        deadline_seconds: float,
+        needs_gpu: bool = False,
+        login: RegistryLogin | None = None,
     ) -> None: ...
 
     def image_requirement(self, name: str) -> str:

@@ -30,6 +30,7 @@ class GpuUse(Struct, frozen=True):
     pids: tuple[int, ...] = ()  # that compute, or draw with much memory
     celsius: int = 0
     millijoules: int = 0  # since the driver was loaded
+    percent: int = 0  # of the newest second in which it computed
 
 
 def read_use() -> tuple[GpuUse, ...]:
@@ -54,7 +55,8 @@ def _uses(index: int) -> Iterator[GpuUse]:
         return  # not re-raised: it is lost, and the others are there
     celsius = _number(lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))
     energy = _number(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device))
-    yield GpuUse(_text(device), _pids(device), celsius, energy)
+    percent = _number(lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu)
+    yield GpuUse(_text(device), _pids(device), celsius, energy, percent)
     for number in range(_number(lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(device))):
         try:
             part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, number)
@@ -103,6 +105,7 @@ class GpuManners:
     read: Callable[[], tuple[GpuUse, ...]] = read_use
     proc: Path = PROC
     millijoules: int = 0  # of GPUs in leases, since the daemon started
+    in_use: frozenset[str] = frozenset()  # by the owner, at the last look
     _hot: set[str] = field(default_factory=set)
     _energy: dict[str, int] = field(default_factory=dict)
 
@@ -110,12 +113,14 @@ class GpuManners:
         """Returns which GPUs take no new job, and why. Blocks for some milliseconds a GPU."""
         uses, held = self.read(), self.held()
         kept: dict[str, str] = {}
+        used = {use.uuid: why for use in uses if (why := self._used(use))}
+        self.in_use = frozenset(used)
         for use in uses:
             before = self._energy.get(use.uuid, use.millijoules)
             if use.uuid in held:
                 self.millijoules += max(0, use.millijoules - before)
             self._energy[use.uuid] = use.millijoules
-            if why := self._too_hot(use) or self._used(use):
+            if why := self._too_hot(use) or used.get(use.uuid, ""):
                 kept[use.uuid] = why
         return kept
 

@@ -96,6 +96,7 @@ class _Unit:
 class _Work:
     """What is left while slots are made."""
 
+    settings: Settings
     inventory: GpuInventory
     units: list[_Unit]
     room_bytes: int  # of the offer
@@ -107,7 +108,7 @@ def lay_out(inventory: GpuInventory, settings: Settings) -> LaidOut:
     """A GPU is in one slot at most. GPUs without a price are not offered, and no class for which
     the offer has no room.
     """
-    work = _Work(inventory, _units(inventory), offer_room_bytes(settings))
+    work = _Work(settings, inventory, _units(inventory), offer_room_bytes(settings))
     for layout in settings.gpu_slots:
         _follow(work, layout, settings.gpu_prices)
     return LaidOut(tuple(work.found.values()), tuple(dict.fromkeys(work.problems)))
@@ -194,7 +195,7 @@ def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
         work.problems.append(refused.detail)  # not re-raised: the other GPUs can be offered
         return False
     known = work.found.get(pool.id())
-    needed = len(canonical.encode(largest_slot(pool))) + SEPARATOR_BYTES
+    needed = len(canonical.encode(largest_slot(pool, work.settings))) + SEPARATOR_BYTES
     if known is None and needed > work.room_bytes:
         work.problems.append(
             f"{first.model} is not offered: {len(work.found)} pools of GPUs and your --image "

@@ -189,6 +189,7 @@ class GpuWatch:
     manners: GpuManners | None = None
     kept_back: dict[str, str] = field(default_factory=dict)  # of the offered ones: why
     _listed: frozenset[str] | None = None  # as submitted last
+    _used: frozenset[str] = frozenset()  # by the owner, as submitted last
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> None:
@@ -200,13 +201,16 @@ class GpuWatch:
         """Returns when the journal has what has changed."""
         async with self._turn:
             listed, kept = uuids_of(await self._inventory()), await self._kept_back()
-            if listed == self._listed and kept.keys() == self.kept_back.keys():
+            used = self.manners.in_use & kept.keys() if self.manners else frozenset()
+            is_same = kept.keys() == self.kept_back.keys() and used == self._used
+            if listed == self._listed and is_same:
                 return
             self._tell(listed)
             for uuid in kept.keys() ^ self.kept_back.keys():
                 log.info("GPU %s: %s", uuid, kept.get(uuid, "takes jobs again"))
-            await self.actor.submit(events.GpusRead(tuple(sorted(listed)), tuple(sorted(kept))))
-            self._listed, self.kept_back = listed, kept
+            seen = events.GpusRead(*(tuple(sorted(each)) for each in (listed, kept, used)))
+            await self.actor.submit(seen)
+            self._listed, self.kept_back, self._used = listed, kept, used
 
     async def _kept_back(self) -> dict[str, str]:
         if self.manners is None:

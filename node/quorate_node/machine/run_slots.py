@@ -1,6 +1,6 @@
 """Divides the machine into run slots: GPU slots first, and CPU slots get what they leave. Pure."""
 
-from quorate_node.base.config import Config
+from quorate_node.base.config import Config, RentalTerms
 from quorate_node.core.terms import RunSlots, SlotResources
 from quorate_node.machine.gpu_slots import GpuSlots
 from quorate_protocol.messages.classes import CPUS, Host, Pool
@@ -69,6 +69,18 @@ def with_cuda(slots: RunSlots, version: str) -> RunSlots:
         return slots
     cuda = min(CUDA_MAX, int(major) * 10 + int(minor))
     return replace(slots, offer=replace(slots.offer, cuda=cuda))
+
+
+def on_terms(slots: RunSlots, config: Config) -> RunSlots:
+    """Returns them with the owner's price as the spot price, if rentals end for the owner, or with
+    a lower spot price beside it.
+    """
+    offer, price = slots.offer, slots.offer.price
+    if config.rentals is RentalTerms.SPOT:
+        offer = replace(offer, spot=price, on_demand=Price(0))
+    elif config.spot_percent:
+        offer = replace(offer, spot=Price(price * config.spot_percent // 100))
+    return replace(slots, offer=offer)
 
 
 def needs_engine(sandbox: Sandbox) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from quorate_node.base.operator_keys import OperatorKeys, send_under_any_key
-from quorate_node.core.phases import Execution, Publishing, Running, Starting
+from quorate_node.core.phases import Execution, Live, Publishing, Running, Starting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.limits import HEARTBEAT_LEASES_MAX
 from quorate_protocol.messages import frames
@@ -24,7 +24,7 @@ def named(executions: Iterable[Execution], coordinator: Address) -> tuple[LeaseP
     found = [
         LeaseProgress(item.assignment_hash, _stage(item))
         for item in executions
-        if item.occupies_slot and item.coordinator == coordinator
+        if item.is_under_way and item.coordinator == coordinator
     ]
     return tuple(found[:HEARTBEAT_LEASES_MAX])
 
@@ -33,7 +33,7 @@ def _stage(execution: Execution) -> WorkStage:
     match execution.phase:
         case Starting():
             return WorkStage.STARTING
-        case Running():
+        case Running() | Live():
             return WorkStage.RUNNING
         case Publishing():
             return WorkStage.STORING
@@ -96,6 +96,7 @@ class Announcements:
             images=promise.images,
             store_bytes=promise.store_bytes,
             bandwidth=promise.bandwidth,
+            egress=promise.egress,
         )
         return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from quorate_node.core import events
 from quorate_node.core.events import EventSink
 from quorate_node.core.phases import FAULTED
+from quorate_node.rentals.rented_frames import RentedFrames
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import AnyEnvelope, Recover, signer
@@ -36,6 +37,7 @@ class FrameHandler:
     store_room: Callable[[], Awaitable[int]] | None = None
     image_requirement: Callable[[str], str] = lambda image: ""
     attestation: Callable[[Address, bytes], None] | None = None
+    rented: RentedFrames | None = None
 
     async def handle(self, sender: str, data: bytes) -> bytes:
         """Raises Refused. The connection belongs to this coordinator, so `sender` is not used."""
@@ -44,6 +46,8 @@ class FrameHandler:
             if self.attestation is None:
                 raise Refused(Code.UNSUPPORTED, "this provider takes part in no challenge")
             self.attestation(self.coordinator, frame.body)
+            return frames.encode(frames.Ok())
+        if self.rented is not None and self.rented.take(self.coordinator, frame):
             return frames.encode(frames.Ok())
         event = self.event(frame)
         if isinstance(event, events.AssignmentReceived) and self.store_room is not None:

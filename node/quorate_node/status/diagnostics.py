@@ -16,8 +16,9 @@ import aiohttp
 from quorate_content.store.disk_share import disk_bytes
 from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
-from quorate_node.base.config import Config, store_spare_bytes
+from quorate_node.base.config import Config, RentalTerms, rentals_text, store_spare_bytes
 from quorate_node.base.provider_keys import SigningKeys
+from quorate_node.executors.base.inside import rental_problem
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_node.executors.selection import choose
 from quorate_node.machine.gpu_manners import power_lines
@@ -56,6 +57,10 @@ from quorate_runtime.http.client_sessions import plain_session
 
 NEWER_CPU = "use a machine with a newer CPU: x86-64-v2 or ARMv8"
 NO_SLOT = "quorate node init --slots 1, or what the lines about GPUs say"
+RENTALS_NEED = (
+    "run the daemon as root on the engine's machine, after `quorate node init --executor "
+    "docker-runc`; or `init --rentals no`"
+)
 DISK_LEAST = 10**9
 CLOCK_SECONDS_MAX = 3  # more than HTTP's whole seconds, less than a devnet's ten-second deadlines
 
@@ -77,6 +82,7 @@ class Machine:
     """What a check found of this machine: its sandbox, its host class, and the slots to offer."""
 
     engine: CheckResult
+    rentals: CheckResult
     sandbox: Sandbox | None
     inventory: GpuInventory
     laid_out: LaidOut
@@ -94,7 +100,7 @@ async def look_at_machine(config: Config, keys: SigningKeys | None, clock: Clock
     with TemporaryDirectory() as elsewhere:
         # A check makes no folder for a provider that does not exist
         tried = config if config.coordinators else replace(config, home=Path(elsewhere))
-        engine, sandbox = await _engine(tried, keys, clock)
+        engine, rentals, sandbox = await _engine(tried, keys, clock)
         laid_out = lay_out(inventory, config)
         if sandbox is not None:
             laid_out = await without_unreachable(
@@ -106,6 +112,7 @@ async def look_at_machine(config: Config, keys: SigningKeys | None, clock: Clock
     pools = pools_of(config, sandbox, laid_out)
     return Machine(
         engine=engine,
+        rentals=rentals,
         sandbox=sandbox,
         inventory=inventory,
         laid_out=laid_out,
@@ -130,6 +137,7 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
         *_machine(config, machine.host, machine.inventory),
         *check_gpus(machine.laid_out, machine.sandbox, config),
         machine.engine,
+        machine.rentals,
     ]
     if not machine.pools:
         found.append(CheckResult("slots", False, "no slot is on offer", NO_SLOT))
@@ -141,7 +149,7 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
     async with plain_session() as session:
         for url in config.coordinators:
             found.extend(await _coordinator(session, url, config, keys, machine, clock))
-    lacks = [item.name for item in found if not item.is_good]
+    lacks = [item.name for item in found if not item.is_good and item is not machine.rentals]
     text = f"cannot run yet: {', '.join(dict.fromkeys(lacks))}" if lacks else "nothing is missing"
     return [*found, CheckResult("first job", not lacks, text, "what the lines above say")]
 
@@ -168,7 +176,7 @@ def _machine(config: Config, host: Host, inventory: GpuInventory) -> list[CheckR
         "disk",
         False,
         f"--job-disk and --store-size name {size_text(sized)}, and "
-        f"the disk has {size_text(disk_bytes(home))}",
+        f"the disk has {size_text(disk_bytes(home))}, {size_text(hardware.disk_bytes)} of it free",
         "quorate node init --job-disk SIZE --store-size SIZE",
     )
     is_modern = host.level in ("v2", "v3", "v4", "armv8")
@@ -219,17 +227,27 @@ def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None, config: Config) -> li
 
 async def _engine(
     config: Config, keys: SigningKeys | None, clock: Clock
-) -> tuple[CheckResult, Sandbox | None]:
+) -> tuple[CheckResult, CheckResult, Sandbox | None]:
+    """Results about engine and rentals, and the sandbox."""
     try:
         executor = await choose(config, keys.account.hex() if keys else "check", clock)
     except (Unavailable, Refused) as error:
         # Not re-raised: it is the result of this check.
         remedy = "systemctl start docker; or apt-get install docker.io, or bubblewrap"
-        return CheckResult("engine", False, str(error), remedy), None
+        engine = CheckResult("engine", False, str(error), remedy)
+        return engine, rentals_result(config, "no engine answers"), None
+    problem = rental_problem(executor)
     await executor.close()
     limits = f" ({executor.limits})" if isinstance(executor, BwrapExecutor) else ""
     text = f"jobs run in the sandbox {executor.sandbox.value}{limits}"
-    return CheckResult("engine", True, text), executor.sandbox
+    engine = CheckResult("engine", True, text)
+    return engine, rentals_result(config, problem), executor.sandbox
+
+
+def rentals_result(config: Config, problem: str) -> CheckResult:
+    """Jobs come without rentals too, so a problem stops nothing else."""
+    is_good = config.rentals is RentalTerms.NO or not problem
+    return CheckResult("rentals", is_good, rentals_text(config, problem), RENTALS_NEED)
 
 
 async def _coordinator(
@@ -299,9 +317,9 @@ def pool_result(
         (item.offer.provider, slot)
         for item in book
         for slot in item.offer.slots
-        if slot.pool == pool and slot.on_demand
+        if slot.pool == pool and slot.price
     ]
-    prices = [slot.on_demand for _, slot in slots]
+    prices = [slot.price for _, slot in slots]
     price = (
         f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"
     )

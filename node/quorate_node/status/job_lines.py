@@ -15,6 +15,7 @@ from quorate_node.core.phases import (
     Done,
     Execution,
     Lapsed,
+    Over,
     Receipted,
     Revealed,
 )
@@ -31,7 +32,7 @@ from quorate_node.status.income import (
 )
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.rules.receipts.repeat_batch import is_repeat
-from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32, Outcome, usd
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Outcome, usd
 from quorate_runtime.process.log_throttle import LogThrottle
 
 LOOK_SECONDS = 0.5
@@ -104,7 +105,7 @@ class JobLines:
             if lease not in self._finished and lease not in self._counted:
                 log.info("%s", finished_line(found))
             self._finished.add(lease)
-        if isinstance(phase, Done | Lapsed) and lease not in self._counted:
+        if isinstance(phase, Done | Lapsed | Over) and lease not in self._counted:
             self._end(found)
 
     def _end(self, found: Execution) -> None:
@@ -115,7 +116,7 @@ class JobLines:
             return  # the frame handler logs it, also if the verdict comes long afterwards
         if why:
             level = logging.INFO if why.startswith(STOPPED) else logging.WARNING
-            log.log(level, "%s is not paid: %s", _name(lease), why)
+            log.log(level, "%s is not paid: %s", _name(found), why)
         else:
             log.info("%s", paid_line(found))
 
@@ -142,9 +143,10 @@ class JobLines:
 def taken_line(found: Execution) -> str:
     message = found.assignment.message
     gpus = f" on {len(found.gpus)} GPUs" if found.gpus else ""
+    whose = f", from coordinator 0x{found.coordinator.hex()}" if found.is_rental else ""
     return (
-        f"{_name(found.assignment_hash)} taken{gpus}: {found.spec.image[:80]}, "
-        f"{usd(message.price_per_hour)} USD an hour, {message.max_duration} s at most"
+        f"{_name(found)} taken{gpus}: {found.spec.image[:200]}, "
+        f"{usd(message.price_per_hour)} USD an hour, {message.max_duration} s at most{whose}"
     )
 
 
@@ -157,22 +159,24 @@ def finished_line(found: Execution) -> str:
         if isinstance(phase, Committed | Receipted | Revealed)
         else ""
     )
-    return f"{_name(found.assignment_hash)} finished after {commit.usage_ms / 1000:.1f} s{how}"
+    return f"{_name(found)} finished after {commit.usage_ms / 1000:.1f} s{how}"
 
 
 def paid_line(found: Execution) -> str:
     phase = found.phase
+    if isinstance(phase, Over):
+        rented = f"was rented for {phase.usage_ms / 1000:.0f} s"
+        return f"{_name(found)} {rented}: {phase.why}"
     assert isinstance(phase, Done), "an execution without a verdict is not paid"
     outcome = phase.verdict.message.outcome
     if outcome is not Outcome.ACCEPTED:
         name = outcome.name.lower().replace("_", "-")
-        return f"{_name(found.assignment_hash)} ended as {name}: its receipt tells what it pays"
+        return f"{_name(found)} ended as {name}: its receipt tells what it pays"
     if phase.commit_set is not None and is_repeat(phase.commit_set.message):
         return (
-            f"{_name(found.assignment_hash)} repeated a job, to confirm a fault: the coordinator's "
-            "audit fund pays"
+            f"{_name(found)} repeated a job, to confirm a fault: the coordinator's audit fund pays"
         )
-    return f"{_name(found.assignment_hash)} paid: {usd(pay_of(found))} USD"
+    return f"{_name(found)} paid: {usd(pay_of(found))} USD"
 
 
 def exit_text(status: ExitStatus) -> str:
@@ -181,5 +185,7 @@ def exit_text(status: ExitStatus) -> str:
     )
 
 
-def _name(lease: Hash32) -> str:
-    return f"job 0x{lease.hex()[:12]}"
+def _name(found: Execution) -> str:
+    """A rental in full, so that the log answers an abuse report."""
+    lease = found.assignment_hash.hex()
+    return f"rental 0x{lease}" if found.is_rental else f"job 0x{lease[:12]}"

@@ -8,6 +8,7 @@ opens an output, and only the coordinator knows whether its client pays for it (
 """
 
 import hmac
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -21,12 +22,13 @@ from prometheus_client.registry import Collector
 from quorate_content.dag.cid import Cid
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.gateway import add_gateway_routes
+from quorate_node.core.phases import Live
 from quorate_node.market import published_records
 from quorate_node.status.status import Status
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import USD
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Price
+from quorate_protocol.units import Hash32, Price
 from quorate_runtime.files import is_full, write_atomic
 from quorate_runtime.http.client_networks import address_of
 from quorate_runtime.http.error_responses import failures, mark_started
@@ -39,6 +41,8 @@ TOKEN_FILE = "control-token"
 TOKEN_CHARACTERS = 64
 PRICE_DIGITS_MAX = 13
 GPU_NAME_MAX = 64
+WHY_MAX = 200
+_LEASE = re.compile("0x[0-9a-f]{64}")
 LISTENER_LIMITS = ListenerLimits(connections_max=1_024, address_connections_max=128)
 
 
@@ -72,10 +76,11 @@ class Gateway:
         status: Callable[[], Status],
         drain: Callable[[bool], Awaitable[None]],
         set_price: Callable[[Price, str], Awaitable[None]],
+        evict: Callable[[Hash32, str], Awaitable[None]],
         refresh: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`refresh` asks the chain for the balances that the status shows."""
-        self._refresh = refresh
+        self._refresh, self._evict = refresh, evict
         self._status, self._drain, self._set_price = status, drain, set_price
         self._home, self._token = home, control_token(home)
         self._app = web.Application(middlewares=[failures], client_max_size=64 * 1024)
@@ -86,6 +91,7 @@ class Gateway:
         self._app.router.add_get("/v1/status", self._get_status)
         self._app.router.add_post("/v1/drain", self._post_drain)
         self._app.router.add_post("/v1/price", self._post_price)
+        self._app.router.add_post("/v1/evict", self._post_evict)
         add_gateway_routes(self._app, store, may_read=Published(store).may_read)
         self._runner = web.AppRunner(
             self._app, handle_signals=False, shutdown_timeout=2.0, access_log=None
@@ -138,6 +144,16 @@ class Gateway:
             raise Refused(Code.MALFORMED, "price: microUsd must be a whole number")
         check_room(self._home)
         await self._set_price(Price(int(text)), request.query.get("gpu", "")[:GPU_NAME_MAX])
+        return web.json_response({})
+
+    async def _post_evict(self, request: web.Request) -> web.Response:
+        """`?lease=&why=` of a rental, in hexadecimal as in the status."""
+        self._check(request)
+        text = request.query.get("lease", "")
+        if not _LEASE.fullmatch(text):
+            raise Refused(Code.MALFORMED, "lease: write 0x and 64 hexadecimal digits")
+        check_room(self._home)
+        await self._evict(Hash32(bytes.fromhex(text[2:])), request.query.get("why", "")[:WHY_MAX])
         return web.json_response({})
 
     def _check(self, request: web.Request) -> None:
@@ -196,11 +212,18 @@ class NodeFigures(Collector):
         for state in ("earned", "held", "vouched", "paid"):
             pay.add_metric([state], sum(getattr(item, state) for item in status.earnings) / USD)
         yield pay
-        jobs = _gauge("jobs", "Jobs that run, and that ended paid or unpaid", "state")
+        jobs = _gauge(
+            "jobs", "Jobs that run (some are rentals), and that ended paid or unpaid", "state"
+        )
         jobs.add_metric(["running"], len(status.leases))
+        jobs.add_metric(["rented"], sum(item.phase == Live.__name__ for item in status.leases))
         jobs.add_metric(["paid"], status.jobs_paid)
         jobs.add_metric(["unpaid"], status.jobs_unpaid)
         yield jobs
+        egress = _gauge("rental_bytes", "Egress of the rentals that run", "direction")
+        egress.add_metric(["in"], sum(item.bytes_in for item in status.leases))
+        egress.add_metric(["out"], sum(item.bytes_out for item in status.leases))
+        yield egress
         energy = sum(day.gpu_millijoules for day in status.income)
         for name, text, value in (
             ("wanted", "0 while the owner pauses, leaves or keeps the GPUs back", _wanted(status)),

@@ -23,7 +23,7 @@ from quorate_node.status.status import NO_SLOT_IS_FREE
 from quorate_protocol.messages.offer import PRICE_MAX, WITHDRAWN
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Price, Sequence, usd
+from quorate_protocol.units import Hash32, Price, Sequence, usd
 from quorate_protocol.values import replace
 from quorate_runtime.process.health import Board
 
@@ -57,6 +57,11 @@ class Drain:
         self._tell(is_on)
         await self.actor.submit(events.DrainRequested(is_on))
         await self._announce(is_on)
+
+    async def evict(self, lease: Hash32, why: str) -> None:
+        """Ends a rental, for example after a report of abuse. Raises Refused(UNKNOWN)."""
+        await self.actor.submit(events.EvictRequested(lease, f"its owner ends it: {why}"))
+        log.info("rental 0x%s ends: %s", lease.hex(), why)
 
     async def follow_schedule(self) -> None:
         """Withdraws the offer outside of the owner's hours, as a pause does."""
@@ -128,7 +133,7 @@ class Drain:
         self._is_replayed = True
         if self.marker.exists():
             await self.actor.submit(events.DrainRequested(False))
-            self.marker.unlink()
+            self.marker.unlink(missing_ok=True)
         home = self.marker.parent
         wish = leaving.read_wish(home)
         if wish or leaving.is_leaving(home):
@@ -191,4 +196,4 @@ class PriceChange:
 
 def _priced(item: RunSlots, price: Price) -> RunSlots:
     count = item.offer.pool.gpus if item.groups else 1
-    return replace(item, offer=replace(item.offer, on_demand=Price(price * count)))
+    return replace(item, offer=item.offer.at_price(Price(price * count)))

@@ -58,13 +58,13 @@ def standing(book: Iterable[OfferView], pool: Hash32, provider: Address) -> Stan
     mine, others, attested = 0, dict[Address, tuple[int, Price]](), 0
     for row in book:
         for number, slot in enumerate(row.offer.slots):
-            if slot.pool.id() != pool or not slot.on_demand or not row.is_alive:
+            if slot.pool.id() != pool or not slot.price or not row.is_alive:
                 continue
             ppm = int(row.rank_ppm[number]) if number < len(row.rank_ppm) else PPM
             if row.offer.provider == provider:
-                mine = slot.on_demand * ppm
+                mine = slot.price * ppm
             elif row.offer.provider not in others:
-                others[row.offer.provider] = (slot.on_demand * ppm, slot.on_demand)
+                others[row.offer.provider] = (slot.price * ppm, slot.price)
                 attested += (
                     number < len(row.attestation_levels) and row.attestation_levels[number] > 0
                 )

@@ -10,6 +10,7 @@ from msgspec import Struct
 from quorate_node.core.phases import Declined, Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.owner.account_state import AccountState
+from quorate_node.rentals.egress_proxy import Traffic
 from quorate_node.status.income import DayIncome, Income
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import determinism
@@ -60,7 +61,7 @@ DAYS_SHOWN = 14
 
 class LeaseStatus(Struct, frozen=True):
     """One live execution: `lease` is its `assignment_hash`, `gpus` UUIDs, `closed` why its result
-    is not revealed.
+    is not revealed. `bytes_in` and `bytes_out`: a rental's egress, since the daemon began.
     """
 
     lease: Hash32
@@ -70,6 +71,9 @@ class LeaseStatus(Struct, frozen=True):
     gpus: tuple[str, ...] = ()
     pool: Hash32 = ZERO_HASH
     closed: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    is_rental: bool = False
 
 
 class EarningStatus(Struct, frozen=True):
@@ -130,6 +134,8 @@ class OwnerFacts:
     kept_back: Mapping[str, str] = field(default_factory=dict)  # GPU -> why it takes no new job
     closed_until: str = ""  # when the owner's schedule opens again
     electricity: Price = Price(0)  # of a kWh
+    egress: Mapping[str, Traffic] = field(default_factory=dict)  # by lease id
+    rentals: str = ""
 
 
 class Status(Struct, frozen=True):
@@ -163,6 +169,7 @@ class Status(Struct, frozen=True):
     kept_back: dict[str, str] = {}  # GPU -> why it takes no new job
     electricity: Price = Price(0)  # of a kWh
     is_closed: bool = False  # outside of the owner's schedule
+    rentals: str = ""  # on what terms they are offered, or why not
 
 
 def status_of(
@@ -196,7 +203,7 @@ def status_of(
         free_slots=tuple(int(item.free) for item in offered),
         connected=tuple(transports),
         transports={f"0x{address.hex()}": name for address, name in transports.items()},
-        leases=tuple(_lease(item) for item in live),
+        leases=tuple(_lease(item, facts.egress) for item in live),
         declined=tuple(
             DeclineStatus(item.decline.reason.name.lower(), item.text)
             for item in declined
@@ -220,6 +227,7 @@ def status_of(
         kept_back=dict(facts.kept_back),
         electricity=facts.electricity,
         is_closed=bool(facts.closed_until),
+        rentals=facts.rentals,
     )
 
 
@@ -240,7 +248,8 @@ def _earning(core: ProviderCore, coordinator: Address) -> EarningStatus:
     )
 
 
-def _lease(item: Execution) -> LeaseStatus:
+def _lease(item: Execution, egress: Mapping[str, Traffic]) -> LeaseStatus:
+    traffic = egress.get(item.assignment_hash.hex(), Traffic())
     gpus = item.gpus if item.occupies_slot else ()
     phase = type(item.phase).__name__
     return LeaseStatus(
@@ -251,6 +260,9 @@ def _lease(item: Execution) -> LeaseStatus:
         gpus=gpus,
         pool=item.pool,
         closed=item.closed(),
+        bytes_in=traffic.bytes_in,
+        bytes_out=traffic.bytes_out,
+        is_rental=item.is_rental,
     )
 
 
@@ -269,8 +281,8 @@ def _slots(
             gpus=slot.pool.gpus if slot.gpu else 0,
             count=int(slot.count),
             free=by_class.get(slot.pool.id(), 0),
-            price=slot.on_demand,
-            price_per_gpu=price_per_gpu_hour(slot, slot.on_demand) if slot.gpu else Price(0),
+            price=slot.price,
+            price_per_gpu=price_per_gpu_hour(slot, slot.price) if slot.gpu else Price(0),
             offered=offered_count(core, slot.pool.id()) if is_offered else 0,
             level=levels.get(slot.pool.id(), 0),
         )

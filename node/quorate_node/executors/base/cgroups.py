@@ -134,10 +134,12 @@ def process_counters(pid: int, root: Path = _ROOT) -> Counters:
 def remove_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
     """Removes the lease's empty groups in every hierarchy, and what is in them."""
     below = f"{PARENT.strip('/')}/{lease_id}"
-    for group in (*root.glob(f"*/{below}/*/"), root / below, *root.glob(f"*/{below}")):
-        # It is gone, or an exiting process still uses it. An empty group costs nothing.
-        with contextlib.suppress(OSError):
-            group.rmdir()
+    for group in (root / below, *root.glob(f"*/{below}")):
+        # Folders below are removed first. What the kernel or somebody else removes meanwhile is no
+        # error, nor a group that an exiting process still uses: an empty group costs nothing.
+        for folder, _, _ in os.walk(group, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
 
 def end_lease_groups(lease_id: str, root: Path = _ROOT) -> None:

@@ -9,8 +9,10 @@ root on the host.
 
 import json
 import posixpath
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from quorate_node.executors.base.images import volumes_to_mount_over
 from quorate_node.executors.base.lease import HOOK_TARGET, python_path
@@ -60,7 +62,12 @@ LABEL_OUTPUT_BYTES = "quorate.output-bytes"
 LABEL_OUTPUT_INODES = "quorate.output-inodes"
 
 START_TARGET = "/sbin/quorate-start"
+SECRETS_TARGET = "/run/secrets"
+ENTER_TARGET = "/sbin/quorate-enter"  # starts SHELL_TARGET as START_TARGET starts the job
+SHELL_TARGET = "/sbin/quorate-shell"  # what each shell and command in a rental runs
+WAIT_TARGET = "/sbin/quorate-wait"  # a rental's own program if its spec names none
 SCRATCH_TARGETS = ("/scratch", "/tmp")
+HOME_TARGET = "/home"  # of rentals; it lies where /scratch and /tmp do
 OOM_SCORE = 1000  # the kernel kills jobs first when the machine has no memory left
 LEAST_BYTES = 4096  # of a memory file system: size 0 would mean no limit
 RUNTIME_GVISOR = "runsc"
@@ -89,9 +96,14 @@ _TARGETS_TAKEN = (
     "/etc",
     "/sbin/docker-init",
     START_TARGET,
+    SECRETS_TARGET,
+    ENTER_TARGET,
+    SHELL_TARGET,
+    WAIT_TARGET,
 )
-# What an engine masks by default, and then: terminals, of which the machine has few for all jobs;
-# files of the kernel that name other leases and the owner's folders.
+_TERMINALS = "/dev/pts/ptmx"  # the machine has few for all jobs, so only rentals may make them
+# What an engine masks by default, and then terminals, and files of the kernel that name other
+# leases and the owner's folders.
 _MASKED = (
     "/proc/asound",
     "/proc/acpi",
@@ -106,7 +118,7 @@ _MASKED = (
     "/proc/interrupts",
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
-    "/dev/pts/ptmx",
+    _TERMINALS,
     "/proc/diskstats",
     "/proc/partitions",
     "/sys/block",
@@ -115,6 +127,8 @@ _MASKED = (
     "/sys/devices/virtual/block",
     "/sys/devices/virtual/bdi",
 )
+COMMAND_VARIABLE = "QUORATE_COMMAND"
+_SHELL = Path(__file__).with_name("shell.sh")
 _CACHES = {
     "HOME": "",
     "TMPDIR": "",
@@ -170,7 +184,8 @@ class ContainerMounts:
     is_volume: bool
     outputs_in_memory: int = 0
     are_views: bool = False
-    scratch: tuple[str, str] | tuple[()] = ()  # host folders of /scratch and /tmp; () in memory
+    # host folders of /scratch, /tmp and a rental's /home; () in memory
+    scratch: tuple[str, ...] = ()
     user: int = SHOWN_USER  # that the container runs as
     start: str = ""  # the host path of the program that starts the job as another user
     files: tuple[tuple[str, str], ...] = ()  # (host path, target) of files that all sandboxes have
@@ -181,7 +196,10 @@ def container_request(
 ) -> dict[str, object]:
     """The body of the engine's create call. Raises Refused(UNSUPPORTED) with the field."""
     ours = () if task.hook is None else (HOOK_TARGET,)
-    check_targets([target for _, target in mounts.inputs if target not in ours])
+    check_targets(
+        [target for _, target in mounts.inputs if target not in ours],
+        (HOME_TARGET,) if task.is_rental else (),
+    )
     _, env = _environment(task, image)
     start = [START_TARGET] if mounts.start else []
     return {
@@ -226,6 +244,13 @@ def program_words(task: Task, image: ImageFacts) -> list[str]:
     return [*_env_restorer(hidden, image), *_command(task, image)]
 
 
+def shell_script(task: Task, image: ImageFacts) -> bytes:
+    """SHELL_TARGET: runs the command in a variable, or else a shell."""
+    hidden, _ = _environment(task, image)
+    restored = [f"export {name}={shlex.quote(hidden[name])}\n" for name in sorted(hidden)]
+    return "".join(["#!/bin/sh\n", *restored, _SHELL.read_text()]).encode()
+
+
 def program_path(task: Task, image: ImageFacts) -> str:
     named = dict(item.partition("=")[::2] for item in image.env)
     return {"PATH": PATH_DEFAULT, **named, **task.env}["PATH"]
@@ -260,7 +285,7 @@ def _list(value: object) -> list[dict[str, object]]:
     return value
 
 
-def check_targets(targets: Sequence[str]) -> None:
+def check_targets(targets: Sequence[str], more_taken: Sequence[str] = ()) -> None:
     """Raises Refused for taken or nested targets: the engine would make a folder in the store."""
     for target in targets:
         if (
@@ -272,7 +297,10 @@ def check_targets(targets: Sequence[str]) -> None:
             raise Refused(
                 Code.UNSUPPORTED, f"mounts: {target[:200]!r} is not a plain absolute path"
             )
-        if any(_is_below(target, taken) or _is_below(taken, target) for taken in _TARGETS_TAKEN):
+        if any(
+            _is_below(target, taken) or _is_below(taken, target)
+            for taken in (*_TARGETS_TAKEN, *more_taken)
+        ):
             raise Refused(
                 Code.UNSUPPORTED, f"mounts: {target[:200]!r} is taken; put inputs below /inputs"
             )
@@ -292,6 +320,11 @@ def standard_env(
         "QUORATE_OUTPUTS": outputs,
         "QUORATE_SCRATCH": scratch,
     }
+
+
+def _home_env() -> dict[str, str]:
+    """What a rental keeps lies in /home; what is temporary does not."""
+    return {name: HOME_TARGET + below for name, below in _CACHES.items() if name != "TMPDIR"}
 
 
 def program_env(task: Task, image_env: Sequence[str]) -> dict[str, str]:
@@ -322,7 +355,8 @@ def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[st
     """Returns (loader variables to restore, engine's list). A bare name removes a variable."""
     named = dict(item.partition("=")[::2] for item in image.env)
     path = python_path(task, {**named, **task.env})
-    wanted = {**standard_env(), **task.env, **path, "PWD": task.working_dir or "/scratch"}
+    ours = {**standard_env(), **(_home_env() if task.is_rental else {})}
+    wanted = {**ours, **task.env, **path, "PWD": task.working_dir or "/scratch"}
     hidden = {
         name: value
         for name, value in {**named, **wanted}.items()
@@ -385,19 +419,19 @@ def _host_config(
         "MemorySwap": memory,
         "NanoCpus": task.cpu_millis * 1_000_000,
         "OomKillDisable": False,
-        "MaskedPaths": list(_MASKED),
+        "MaskedPaths": [path for path in _MASKED if path != _TERMINALS or not task.is_rental],
         "OomScoreAdj": OOM_SCORE,
         "Ulimits": [
             {"Name": name, "Soft": soft, "Hard": hard} for name, (soft, hard) in LIMITS.items()
         ],
         "Tmpfs": {
             **dict.fromkeys(covered, cover),
-            **({} if mounts.scratch else dict.fromkeys(SCRATCH_TARGETS, scratch)),
+            **({} if mounts.scratch else dict.fromkeys(_scratch_targets(task), scratch)),
         },
         "LogConfig": {"Type": "none", "Config": {}},
         "RestartPolicy": {"Name": "no"},
         "AutoRemove": False,
-        "Mounts": _mounts(mounts),
+        "Mounts": _mounts(task, mounts),
     }
     if engine.has_ipv6:
         # Without a network engines turn IPv6 off, and with it ::1.
@@ -439,7 +473,11 @@ def _host_pids(task: Task, engine: EngineFacts) -> int:
     return 2 * task.pids + _GVISOR_PIDS if runs_in_gvisor(task, engine) else task.pids
 
 
-def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
+def _scratch_targets(task: Task) -> tuple[str, ...]:
+    return (*SCRATCH_TARGETS, HOME_TARGET) if task.is_rental else SCRATCH_TARGETS
+
+
+def _mounts(task: Task, mounts: ContainerMounts) -> list[dict[str, object]]:
     """Not `Binds`: it splits at colons, and makes folders for sources that are missing."""
     inputs: list[dict[str, object]] = [
         {
@@ -460,7 +498,7 @@ def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
         outputs["VolumeOptions"] = {"NoCopy": True}
     scratch: list[dict[str, object]] = [
         {"Type": "bind", "Source": source, "Target": target}
-        for source, target in zip(mounts.scratch, SCRATCH_TARGETS)
+        for source, target in zip(mounts.scratch, _scratch_targets(task))
     ]
     start = ((mounts.start, START_TARGET),) if mounts.start else ()
     ours: list[dict[str, object]] = [

@@ -25,6 +25,7 @@ _SLACK_BYTES = 4 << 20
 _FULL_BYTES = 64 << 10
 _PROGRAM_SECONDS = 60
 SCRATCH_NAME = "scratch"
+SECRETS_NAME = "secrets"  # beside the folder of leases, with a file system in memory for each
 SCRATCH_INODES_LEAST, SCRATCH_INODES_MAX = 16_384, 1 << 20
 _SCRATCH_FILE_BYTES = 64 << 10  # one inode for so many bytes
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -96,18 +97,20 @@ def mount_sized(
         lost_and_found.rmdir()
 
 
-def mount_scratch(folder: Path, total_bytes: int, user: int) -> tuple[str, str]:
-    """Makes one volume for /scratch and /tmp below `folder`; returns what to mount there. Programs
-    in it may run, as in a memory file system. May be repeated.
+def mount_scratch(
+    folder: Path, total_bytes: int, user: int, has_home: bool = False
+) -> tuple[str, ...]:
+    """Makes one volume for /scratch, /tmp and perhaps /home below `folder`; returns what to mount
+    there. Programs in it may run, as in a memory file system. May be repeated.
     """
     volume = folder / SCRATCH_NAME
     inodes = min(SCRATCH_INODES_MAX, max(SCRATCH_INODES_LEAST, total_bytes // _SCRATCH_FILE_BYTES))
     mount_sized(volume.with_suffix(".ext4"), volume, total_bytes, inodes, user, "exec")
-    places = volume / "scratch", volume / "tmp"
+    places = [volume / "scratch", volume / "tmp", *([volume / "home"] if has_home else [])]
     for place in places:  # the job sees what is in them, and nothing beside them
         place.mkdir(exist_ok=True)
         place.chmod(0o1777)
-    return str(places[0]), str(places[1])
+    return tuple(map(str, places))
 
 
 def unmount_volumes(folder: Path) -> None:
@@ -138,6 +141,23 @@ def mount_memory(target: Path, total_bytes: int, inodes: int, user: int) -> None
     crash_point("mount.before")
     _run("mount", "-t", "tmpfs", "-o", f"{options},nosuid,nodev,noexec", "tmpfs", str(target))
     crash_point("mount.after")
+
+
+def mount_unswapped(target: Path) -> None:
+    """Memory that is never swapped to disk, of the kernel's ramfs, for little that root writes. It
+    has no limit of size.
+    """
+    if not is_mounted(target):
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _run("mount", "-t", "ramfs", "-o", "mode=0700,nosuid,nodev,noexec", "ramfs", str(target))
+
+
+def remove_unswapped(target: Path) -> None:
+    """Ends `mount_unswapped`; a daemon and the keeper of its containers may do so at once."""
+    if target.exists():
+        unmount(target)
+        with contextlib.suppress(FileNotFoundError):  # the other one has removed it
+            target.rmdir()
 
 
 def unmount(target: Path) -> None:

@@ -38,8 +38,10 @@ class SlotUsers:
             path = self._home / lease_id / _FILE
             if path.exists():
                 return int(path.read_text())
-            taken = {int(file.read_text()) for file in self._home.glob(f"*/{_FILE}")}
-            taken |= users_of_processes()
+            taken = users_of_processes()
+            for file in self._home.glob(f"*/{_FILE}"):
+                with suppress(FileNotFoundError):  # its lease was removed meanwhile
+                    taken.add(int(file.read_text()))
             for user in self._users:
                 if user not in taken:
                     write_atomic(path, str(user).encode())

@@ -143,7 +143,8 @@ class ContainerUsage:
             ran = process.ran_seconds(ran, seconds_since_boot())
         if lease_id in self._timed_out:
             ran = max(ran, float(limit))
-        wall = Milliseconds(max(0, round(ran * 1000)) if started else 0)
+        # An engine may record the start after the end of a short program that did run.
+        wall = Milliseconds(max(1, round(ran * 1000)) if started else 0)
         counters = cgroups.lease_counters(lease_id).at_least(
             self._sampled.get(lease_id, Counters())
         )

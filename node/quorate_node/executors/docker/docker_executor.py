@@ -12,9 +12,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,7 @@ from docker.utils.socket import frames_iter
 from quorate_content.store.threads import Stopped, StopSignal, in_thread
 from quorate_node.executors.base import cgroups
 from quorate_node.executors.base.hardened_profile import (
+    ENTER_TARGET,
     FILES,
     LABEL_ENGINE_BOOT,
     LABEL_LEASE,
@@ -35,6 +36,9 @@ from quorate_node.executors.base.hardened_profile import (
     LABEL_OUTPUT_INODES,
     LABEL_OWNER,
     RUNTIME_GVISOR,
+    SECRETS_TARGET,
+    SHELL_TARGET,
+    WAIT_TARGET,
     ContainerMounts,
     EngineFacts,
     ImageFacts,
@@ -42,6 +46,7 @@ from quorate_node.executors.base.hardened_profile import (
     program_path,
     program_words,
     runs_in_gvisor,
+    shell_script,
     unrequested_mounts,
 )
 from quorate_node.executors.base.kept_log import HEAD_BYTES, TAIL_BYTES, KeptLog
@@ -56,25 +61,31 @@ from quorate_node.executors.docker.container_usage import (
     container_state,
     labels,
 )
-from quorate_node.executors.docker.engine_connection import connect, read_engine_facts
+from quorate_node.executors.docker.engine_connection import connect, read_engine_facts, translated
 from quorate_node.executors.docker.image_loader import (
     ImageCache,
     ImageLoader,
     ImagePolicy,
     RegistryImageFetcher,
 )
+from quorate_node.executors.docker.inside import DockerInside
 from quorate_node.executors.docker.lease_dirs import (
     DockerOutputs,
     LeaseDirs,
     choose_outputs,
+    lend_secrets,
     remove_container,
+    waiting_program,
 )
+from quorate_node.executors.docker.lease_keeper import START_SECONDS, LeaseKeeper
+from quorate_node.executors.docker.namespaces import limit_terminals, opened_container
 from quorate_node.executors.docker.registry_image import CudaRequirements, image_env
 from quorate_protocol.messages.ports import (
     Clock,
     EngineRefuses,
     Exit,
     LogPiece,
+    RegistryLogin,
     Sandbox,
     Task,
     TaskState,
@@ -83,7 +94,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.process.crash_points import crash_point
 
 FETCHES_MAX = 4
-Fetch = Callable[[str, bool, StopSignal], None]
+Fetch = Callable[[str, bool, StopSignal, RegistryLogin | None], None]
 
 
 class ImageFetches:
@@ -105,6 +116,7 @@ class ImageFetches:
         seconds: float,
         has: Callable[[], Awaitable[bool]],
         needs_gpu: bool = False,
+        login: RegistryLogin | None = None,
     ) -> None:
         """Unless `has`. Raises Unavailable also at the deadline and after `stop`."""
         stop = StopSignal(seconds)
@@ -113,7 +125,9 @@ class ImageFetches:
         try:
             async with asyncio.timeout(max(0.0, seconds)), lock, self._turns:
                 if not await has():
-                    await in_thread(self._threads, lambda: self._fetch(name, needs_gpu, stop), stop)
+                    await in_thread(
+                        self._threads, lambda: self._fetch(name, needs_gpu, stop, login), stop
+                    )
         except TimeoutError as error:
             raise Unavailable(f"image {name} did not arrive within its deadline", 1.0) from error
         except Stopped as error:
@@ -149,6 +163,8 @@ class LogReaders:
         self._api = api
         self._readers: dict[str, threading.Thread] = {}
         self._ended: dict[str, float] = {}
+        self._open: dict[str, KeptLog] = {}
+        self._writing = threading.Lock()
 
     def attach(self, container: str, path: Path) -> None:
         """Returns once the engine has accepted: later output is not lost."""
@@ -156,7 +172,7 @@ class LogReaders:
             return
         stream = self._api.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
         reader = threading.Thread(
-            target=_copy, args=(stream, path), name=f"log-{container}", daemon=True
+            target=self._copy, args=(stream, container, path), name=f"log-{container}", daemon=True
         )
         self._readers[container] = reader
         reader.start()
@@ -175,26 +191,43 @@ class LogReaders:
         self._readers.pop(container, None)
         self._ended.pop(container, None)
 
+    def add(self, container: str, text: str) -> None:
+        """Adds a line of the node's own, while the container runs."""
+        with self._writing:
+            if container in self._open:
+                self._open[container].write(f"\n[{text}]\n".encode())
 
-def _copy(stream: socket.SocketIO, path: Path) -> None:
-    try:
+    def _copy(self, stream: socket.SocketIO, container: str, path: Path) -> None:
+        try:
+            with self._opened(container, path) as log:
+                errors, errors_at, frames = b"", 0, frames_iter(stream, tty=False)  # type: ignore[no-untyped-call]
+                for number, (kind, chunk) in enumerate(frames):
+                    with self._writing:
+                        log.write(chunk)
+                    if kind == STDERR:
+                        errors, errors_at = (errors + chunk)[-ERRORS_BYTES:], log.end
+                    if log.end > HEAD_BYTES and not number % FRAMES_AT_ONCE:
+                        time.sleep(FRAMES_AT_ONCE / FRAMES_MAX)
+                # The engine's pipes hold standard output that was written before the last error.
+                if errors and log.end > HEAD_BYTES and log.end - errors_at > TAIL_BYTES // 2:
+                    log.write(b"\n[the end of standard error]\n" + errors)
+        except (OSError, requests.exceptions.RequestException, docker.errors.DockerException):
+            return  # The engine or the lease's folder is gone. Logs may be lost.
+        finally:
+            # The response owns the connection. The SDK keeps two handles on the stream, so closing
+            # that first would leave the socket open.
+            stream._response.close()  # type: ignore[attr-defined]
+
+    @contextmanager
+    def _opened(self, container: str, path: Path) -> Iterator[KeptLog]:
         with closing(KeptLog(path)) as log:
-            errors, errors_at, frames = b"", 0, frames_iter(stream, tty=False)  # type: ignore[no-untyped-call]
-            for number, (kind, chunk) in enumerate(frames):
-                log.write(chunk)
-                if kind == STDERR:
-                    errors, errors_at = (errors + chunk)[-ERRORS_BYTES:], log.end
-                if log.end > HEAD_BYTES and not number % FRAMES_AT_ONCE:
-                    time.sleep(FRAMES_AT_ONCE / FRAMES_MAX)
-            # The engine's pipes hold standard output that was written before the last error.
-            if errors and log.end > HEAD_BYTES and log.end - errors_at > TAIL_BYTES // 2:
-                log.write(b"\n[the end of standard error]\n" + errors)
-    except (OSError, requests.exceptions.RequestException, docker.errors.DockerException):
-        return  # The engine or the lease's folder is gone. Logs may be lost.
-    finally:
-        # The response owns the connection. The SDK keeps two handles on the stream, so closing that
-        # first would leave the socket open.
-        stream._response.close()  # type: ignore[attr-defined]
+            self._open[container] = log
+            try:
+                yield log
+            finally:
+                with self._writing:
+                    if self._open.get(container) is log:
+                        del self._open[container]
 
 
 # Tells whether a container ended by itself or because the container engine stopped.
@@ -273,6 +306,13 @@ class DockerExecutor:
         # Lease id -> since when the engine has refused to start it, by the clock.
         self._refused_since: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(_CALLS_MAX, thread_name_prefix="docker")
+        self.inside = DockerInside(
+            self._api,
+            lambda: self.sandbox,
+            self._inspect,
+            self._add_to_log,
+            LeaseKeeper(home, PREFIX, engine_url),
+        )
         # With more starts at once, each of them would only be slower.
         self._starting = asyncio.Semaphore(2 * (os.cpu_count() or 1))
 
@@ -289,7 +329,12 @@ class DockerExecutor:
         await self._call(self._images.tidy)
 
     async def fetch_image(
-        self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
+        self,
+        lease_id: str,
+        name: str,
+        deadline_seconds: float,
+        needs_gpu: bool = False,
+        login: RegistryLogin | None = None,
     ) -> None:
         """Brings a registry's image into the engine; `stop` and `remove` cancel the fetch.
 
@@ -297,7 +342,7 @@ class DockerExecutor:
         """
         if not await self._has(name):
             await self._fetches.fetch(
-                lease_id, name, deadline_seconds, lambda: self._has(name), needs_gpu
+                lease_id, name, deadline_seconds, lambda: self._has(name), needs_gpu, login
             )
 
     def image_requirement(self, name: str) -> str:
@@ -381,6 +426,7 @@ class DockerExecutor:
 
     async def close(self) -> None:
         self._fetches.close()
+        self.inside.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._api.close()
 
@@ -390,7 +436,7 @@ class DockerExecutor:
         return await self._call(lambda: self._images.has(name))
 
     async def _call(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, _translated, work)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, translated, work)
 
     def _exit(self, lease_id: str, found: Inspection) -> Exit:
         return self._usage.exit_of(lease_id, found, self._dirs.folder(lease_id))
@@ -442,6 +488,8 @@ class DockerExecutor:
         if facts.cgroup_parent and not runs_in_gvisor(task, facts):
             cgroups.limit_sockets(task.lease_id, identity, task.memory_bytes)
         self._logs.attach(name, self._log_file(task.lease_id))
+        if task.is_rental:
+            self.inside.keep_for(task.lease_id, START_SECONDS)
         crash_point("container.before-start")
         try:
             self._api.start(name)
@@ -450,6 +498,19 @@ class DockerExecutor:
                 raise
             # The program is missing or not executable: exit code 127 or 126, as in a shell.
         crash_point("container.after-start")
+        if task.is_rental:
+            self._limit_terminals(task.lease_id)
+
+    def _limit_terminals(self, lease_id: str) -> None:
+        """Raises Unavailable, and removes the container, if it can take the machine's terminals."""
+        try:
+            with opened_container(self._inspect(lease_id)) as container:
+                limit_terminals(container)
+        except Unavailable:
+            if container_state(self._inspect(lease_id)) is TaskState.RUNNING:
+                self._remove(lease_id)
+                raise
+            # Not re-raised: its program has ended already.
 
     def _prepare(self, task: Task, engine: EngineFacts, image: ImageFacts) -> ContainerMounts:
         lease_id, name = task.lease_id, PREFIX + task.lease_id
@@ -457,15 +518,29 @@ class DockerExecutor:
         has_user = engine.has_user_namespaces and not runs_in_gvisor(task, engine)
         user = self._users.of(lease_id) if has_user else SHOWN_USER
         mounts = self._dirs.prepare(task, name, user)
+        path = program_path(task, image)
+
+        def program(words: Sequence[str]) -> bytes:
+            return start_program(user, SHOWN_USER, filter_for(MACHINE), words, path)
+
+        shared = {target: (text.encode(), 0o644) for target, text in FILES.items()}
+        if task.is_rental:
+            shared |= {
+                SHELL_TARGET: (shell_script(task, image), 0o555),
+                WAIT_TARGET: (waiting_program(), 0o555),
+            }
+            if has_user:
+                shared[ENTER_TARGET] = program([SHELL_TARGET]), 0o555
         files = tuple(
-            (self._dirs.write_file(lease_id, Path(target).name, text.encode(), 0o644), target)
-            for target, text in FILES.items()
+            (self._dirs.write_file(lease_id, Path(target).name, content, mode), target)
+            for target, (content, mode) in shared.items()
         )
+        if task.secrets is not None:
+            lend_secrets(task.secrets, user)
+            files = (*files, (str(task.secrets), SECRETS_TARGET))
         if not has_user:
             return replace(mounts, files=files)
-        words, path = program_words(task, image), program_path(task, image)
-        program = start_program(user, SHOWN_USER, filter_for(MACHINE), words, path)
-        start = self._dirs.write_file(lease_id, "start", program, 0o555)
+        start = self._dirs.write_file(lease_id, "start", program(program_words(task, image)), 0o555)
         return replace(mounts, files=files, start=start)
 
     def _create(self, body: dict[str, object], name: str) -> str:
@@ -597,18 +672,8 @@ class DockerExecutor:
         threading.Thread(target=block, name=f"wait-{name}", daemon=True).start()
         await ended.wait()
 
+    def _add_to_log(self, lease_id: str, text: str) -> None:
+        self._logs.add(PREFIX + lease_id, text)
+
     def _log_file(self, lease_id: str) -> Path:
         return self._dirs.folder(lease_id) / "log"
-
-
-def _translated(work: Callable[[], Result]) -> Result:
-    """The executor has checked the task, so an error of the engine is a failure of the machine."""
-    try:
-        return work()
-    except docker.errors.APIError as error:
-        raise Unavailable(f"the container engine: {error.explanation}", 2.0) from error
-    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        remedy = "start it, or give this user access to its socket"
-        raise Unavailable(
-            f"the container engine cannot be reached ({error}); {remedy}", 5.0
-        ) from error

@@ -7,9 +7,11 @@ import shutil
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import docker
 import docker.errors
+import requests
 from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 from docker.utils import kwargs_from_env
 from requests.adapters import BaseAdapter
@@ -22,6 +24,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 
 CALL_SECONDS = 60
 NVIDIA_HOOK = "nvidia-container-runtime-hook"
+Result = TypeVar("Result")
 
 
 def connect(
@@ -32,6 +35,12 @@ def connect(
     if engine_url:
         options = {"base_url": engine_url}
     return _Client(timeout=timeout, version=version, **options)
+
+
+def socket_path(api: docker.APIClient) -> str:
+    """Returns where the engine listens on this machine, "" for one that does not."""
+    adapter = api.get_adapter(api.base_url)
+    return str(adapter.socket_path) if isinstance(adapter, UnixHTTPAdapter) else ""
 
 
 def digest_name(name: str) -> str:
@@ -229,3 +238,16 @@ def _runtime(known: Mapping[str, Mapping[str, object]], wanted: Sandbox | None) 
     if wanted is None and problem and RUNTIME_GVISOR in known:
         log.warning("jobs run under runc: %s", problem)
     return "" if problem or wanted is Sandbox.DOCKER_RUNC else RUNTIME_GVISOR
+
+
+def translated(work: Callable[[], Result]) -> Result:
+    """The executor has checked the task, so an error of the engine is a failure of the machine."""
+    try:
+        return work()
+    except docker.errors.APIError as error:
+        raise Unavailable(f"the container engine: {error.explanation}", 2.0) from error
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+        remedy = "start it, or give this user access to its socket"
+        raise Unavailable(
+            f"the container engine cannot be reached ({error}); {remedy}", 5.0
+        ) from error

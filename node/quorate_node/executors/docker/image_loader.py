@@ -10,6 +10,7 @@ import os
 import re
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ import docker.errors
 
 from quorate_content.images.archive_reader import read_archive, sanitized_archive
 from quorate_content.images.image_info import ImageInfo, ImageLimits, refuse_shell_command
-from quorate_content.images.image_names import PinnedImage, parse_pinned
+from quorate_content.images.image_names import PinnedImage, parse_pinned, registry_host
 from quorate_content.images.registry_http import RegistryHttp, TransferRate
 from quorate_content.store.threads import StopSignal
 from quorate_node.core.terms import GpuDriver
@@ -27,6 +28,7 @@ from quorate_node.executors.base.hardened_profile import ImageFacts
 from quorate_node.executors.base.images import ArchiveInfoCache, KeyedLocks
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.executors.docker.registry_image import CudaRequirements, fetch_archive
+from quorate_protocol.messages.ports import RegistryLogin
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.files import write_atomic
 
@@ -371,6 +373,13 @@ class ImageLoader:
         return found
 
 
+def basic_of(image: PinnedImage, login: RegistryLogin | None) -> str:
+    """The Authorization header of a login for the image's own registry; else ""."""
+    if login is None or registry_host(login.host) != image.host:
+        return ""
+    return "Basic " + b64encode(f"{login.user}:{login.password}".encode()).decode()
+
+
 class RegistryImageFetcher:
     """Brings registries' images into the engine. Blocking; one image at a time in each thread."""
 
@@ -387,7 +396,9 @@ class RegistryImageFetcher:
         self._active_lock = threading.Lock()
         self._active: list[str] = []
 
-    def fetch(self, name: str, needs_gpu: bool, stop: StopSignal) -> None:
+    def fetch(
+        self, name: str, needs_gpu: bool, stop: StopSignal, login: RegistryLogin | None = None
+    ) -> None:
         """Raises Refused, Unavailable as `fetch_archive`, `read_archive`, `load` do."""
         image = parse_pinned(name)
         work = image.digest.removeprefix("sha256:")
@@ -396,7 +407,14 @@ class RegistryImageFetcher:
             self._active.append(work)
         try:
             may_be_private = self._policy.private is None or name in self._policy.private
-            registry = RegistryHttp(image.host, image.path, may_be_private, stop, self._policy.rate)
+            registry = RegistryHttp(
+                image.host,
+                image.path,
+                may_be_private,
+                stop,
+                self._policy.rate,
+                basic_of(image, login),
+            )
             archive = fetch_archive(
                 image,
                 registry,

@@ -10,11 +10,13 @@ the outputs as a tar stream.
 import hashlib
 import io
 import json
+import os
 import platform
 import posixpath
 import tarfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -110,7 +112,7 @@ class LeaseDirs:
                 is_volume=False,
                 are_views=is_root(),
                 user=user,
-                scratch=mounts.mount_scratch(folder, size, user) if size else (),
+                scratch=(mounts.mount_scratch(folder, size, user, task.is_rental) if size else ()),
             )
         refuse_disk_scratch(task)
         volume = self._volume(task, container, user)
@@ -212,6 +214,10 @@ class LeaseDirs:
         return f"sha256:{digest}"
 
 
+def waiting_program() -> bytes:
+    return elf_file(b"", _WAITING)
+
+
 def remove_container(api: docker.APIClient, name: str) -> None:
     """No error if it is absent. An engine under load may answer 500, and succeed later."""
     for attempt in range(REMOVE_ATTEMPTS):
@@ -228,12 +234,27 @@ def remove_container(api: docker.APIClient, name: str) -> None:
         time.sleep(REMOVE_PAUSE_SECONDS)
 
 
+def lend_secrets(folder: Path, user: int) -> None:
+    """Lets the job's user read the files, and nobody else."""
+    for path in (*folder.iterdir(), folder):
+        os.chown(path, user, user)
+
+
 def release_folder(folder: Path) -> None:
-    # A crash may have left the passing mount.
-    for view in (*(folder / "inputs").glob("*"), *(folder / "inputs").glob("stage/*/passing")):
+    """Unmounts and removes; a daemon and its keeper may do so at once."""
+    inputs, views = folder / "inputs", list[Path]()
+    with suppress(FileNotFoundError):  # the other one has removed it
+        # A crash may have left the passing mount.
+        views = [*inputs.glob("*"), *inputs.glob("stage/*/passing")]
+    for view in views:
         mounts.unmount(view)
     mounts.unmount_volumes(folder)
     delete_tree(folder)
+
+
+def release_secrets(home: Path, lease_id: str) -> None:
+    """`home`: the folder of the daemon's containers."""
+    mounts.remove_unswapped(home.with_name(mounts.SECRETS_NAME) / lease_id)
 
 
 def reap(owner: str, home: Path | None = None) -> int:
@@ -258,6 +279,8 @@ def reap(owner: str, home: Path | None = None) -> int:
         if home is not None and home.is_dir():
             for folder in home.iterdir():
                 release_folder(folder)
+            for place in home.with_name(mounts.SECRETS_NAME).glob("*"):
+                release_secrets(home, place.name)
         return len(found)
     finally:
         api.close()
@@ -272,7 +295,7 @@ def hold_image() -> tuple[str, bytes]:
         raise Unavailable(
             "outputs without root need an x86-64 machine; run the provider as root", 3600.0
         )
-    layer = _tar({"hold": (elf_file(b"", _WAITING), 0o755)})
+    layer = _tar({"hold": (waiting_program(), 0o755)})
     config = json.dumps(
         {
             "architecture": "amd64",

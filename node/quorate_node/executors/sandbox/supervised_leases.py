@@ -18,7 +18,16 @@ from pathlib import Path
 from quorate_node.executors.base import cgroups, mounts
 from quorate_node.executors.base.lease import check_lease_id, exit_status, follow_log
 from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
-from quorate_protocol.messages.ports import Clock, Exit, LogPiece, Sandbox, Task, TaskState, Usage
+from quorate_protocol.messages.ports import (
+    Clock,
+    Exit,
+    LogPiece,
+    RegistryLogin,
+    Sandbox,
+    Task,
+    TaskState,
+    Usage,
+)
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
 from quorate_runtime.process.crash_points import crash_point
@@ -49,7 +58,12 @@ class SupervisedExecutor:
             raise Unavailable(f"{self._home} cannot be made: {error.strerror}", 60.0) from error
 
     async def fetch_image(
-        self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
+        self,
+        lease_id: str,
+        name: str,
+        deadline_seconds: float,
+        needs_gpu: bool = False,
+        login: RegistryLogin | None = None,
     ) -> None:
         """This executor has no images from registries."""
         raise Refused(
