@@ -143,6 +143,7 @@ class Service:
     logs: RunLogs = field(init=False)
 
     async def run(self) -> None:
+        log.info("starting: it reads the journal in %s and asks the chain", self.config.home)
         self.contracts = Contracts.of(self.config.deployment)
         async with AsyncExitStack() as stack:
             await self._open(stack)
@@ -323,7 +324,7 @@ class Service:
             clock=clock,
         )
         handler.attestation, handler.seen_from = attestation, peers.network_of
-        server = self._server(p2p_service)
+        server = self._server(peers, p2p_service)
         self.url = await server.listen(self.app, self.runner)
         core.rules = replace(core.rules, sources=(f"{self.url}/v1/content",))
         await actor.start()
@@ -411,7 +412,7 @@ class Service:
 
         self.actor.bind(performer, on_refused)
 
-    def _server(self, p2p_service: "P2pService | None") -> HttpServer:
+    def _server(self, peers: Peers, p2p_service: "P2pService | None") -> HttpServer:
         rules, chain = self.core.rules, (self.client, self.contracts)
         imports = ImportedLogs(
             urls=self.config.import_logs,
@@ -438,6 +439,7 @@ class Service:
             clock=self.clock,
             is_stopping=lambda: self.is_stopping,
             peer_id=peer_id(self.keys.peer.public),
+            peers=peers,
             p2p_addresses=p2p_service.addresses if p2p_service else tuple,
             chain_answered_at=lambda: self.chain_answered_at,
             imports=imports,

@@ -37,7 +37,7 @@ def front_page(state: State, now: UnixSeconds, info: InfoView, deployment_hash: 
             name = str(slot.pool)
             owners.setdefault(name, set()).add(provider.owner)
             slots[name] = slots.get(name, 0) + slot.count
-            prices.setdefault(name, []).append(slot.on_demand)
+            prices.setdefault(name, []).append(slot.price)
     pools = tuple(
         PoolOnOffer(name, len(owners[name]), slots[name], usd(min(asked)), usd(_median(asked)))
         for name, asked in sorted(prices.items())
@@ -79,7 +79,7 @@ def _html(page: FrontPage) -> str:
         f"<h2>Contracts</h2><table>{contracts}</table>",
         f"<p>Hash of the deployment: <code>{page.deployment_hash}</code>.",
         "Compare it with a source that you trust.",
-        "<h2>Begin</h2><pre>pip install quorate\nquorate init --coordinator URL",
+        "<h2>Begin</h2><pre>pip install .  # in a clone of Quorate\nquorate init --coordinator URL",
         "quorate pools</pre>",
         "<p>Programs get the same as JSON, and <a href=/v1/openapi.json>the API</a>.</html>",
     ]

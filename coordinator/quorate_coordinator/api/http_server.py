@@ -17,8 +17,9 @@ from quorate_contracts.deploy import digest
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.handlers import METRICS, OPERATOR, add_handlers, handles
 from quorate_coordinator.api.input_search import InputSearch
+from quorate_coordinator.api.relays import Relays
 from quorate_coordinator.api.routes import VERSION, Api, answer
-from quorate_coordinator.api.streams import Streams
+from quorate_coordinator.api.streams import SecretRelay, Streams
 from quorate_coordinator.base.config import Config
 from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
@@ -34,11 +35,11 @@ from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging
 from quorate_coordinator.storage.stored_effects import JobDocuments
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages.ports import Clock
+from quorate_protocol.messages.ports import Clock, Peers
 from quorate_protocol.messages.signed import Order
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address
+from quorate_protocol.units import Address, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http.client_networks import address_of
 from quorate_runtime.http.coordinator_routes import Routes
@@ -47,6 +48,7 @@ from quorate_runtime.process.health import (
     Board,
     Problem,
     chain_problem,
+    clock_problem,
     disk_problem,
     silence_problem,
 )
@@ -86,6 +88,7 @@ class HttpServer:
     clock: Clock
     is_stopping: Callable[[], bool]
     peer_id: str
+    peers: Peers
     p2p_addresses: Callable[[], tuple[str, ...]]
     chain_answered_at: Callable[[], float]
     imports: ImportedLogs
@@ -143,7 +146,9 @@ class HttpServer:
             is_stopping=self.is_stopping,
             submit=self.actor.submit,
         )
-        add_handlers(app, api, streams, self)
+        relays = Relays(core.state, auth, self.peers, self.is_stopping, self.history.archived)
+        secrets = SecretRelay(core.state, auth, self.peers)
+        add_handlers(app, api, streams, relays, secrets, self)
         library = CombinedStores(self.staging.stores, self.documents.find)
 
         async def may_read(request: web.Request, cid: Cid) -> bool:
@@ -193,6 +198,8 @@ class HttpServer:
         url = " and ".join(filter(None, (self.config.chain_url, self.config.second_chain_url)))
         silence = silence_problem(self.clock, self.chain_answered_at(), url)
         self.board.put("chain", silence or chain_problem(self.clock, time, url, depth))
+        now = UnixSeconds(int(self.clock.now()))
+        self.board.put("clock", clock_problem(now, self.actor.newest_at))
         self.board.put("disk", disk_problem(self.config.home))
         self.board.put("documents", self.documents.file.problem)
         if self.history.archive.problem:

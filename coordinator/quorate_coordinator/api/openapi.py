@@ -18,7 +18,16 @@ from quorate_coordinator.api.handlers import OPERATIONS
 from quorate_protocol.codec.declared_types import SAFE_INTEGER, camel, is_value_type
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.units import WIRE_TYPES
-from quorate_runtime.http.coordinator_routes import BYTES, CAR, JSON, RAW, Query, Route, Routes
+from quorate_runtime.http.coordinator_routes import (
+    BYTES,
+    CAR,
+    JSON,
+    RAW,
+    WEBSOCKETS,
+    Query,
+    Route,
+    Routes,
+)
 
 Json = dict[str, Any]
 SIGNATURE_PATTERN = "^0x[0-9a-f]{130}$"
@@ -27,6 +36,7 @@ PATHS: dict[str, Json] = {
     "job": {"type": "string", "pattern": "^0x[0-9a-f]{64}$"},
     "address": {"type": "string", "pattern": "^0x[0-9a-f]{40}$"},
     "cid": {"type": "string", "pattern": "^[A-Za-z0-9]{1,120}$"},
+    "ticket": {"type": "string", "pattern": "^0x[0-9a-f]{64}$"},
 }
 ALSO_READ = {Routes.UPLOAD.path: (CAR,)}
 ALSO_ANSWERED = dict.fromkeys((Routes.CONTENT.path, Routes.ATTESTATION.path), (CAR, RAW))
@@ -191,7 +201,7 @@ def _operation(schemas: Schemas, operation: Route[Any]) -> Json:
         "description": operation.summary,
         "content": _content(schemas, operation.answer, ALSO_ANSWERED.get(operation.path, ())),
     }
-    code = "101" if operation is Routes.PEERS else "200"
+    code = "101" if operation in WEBSOCKETS else "200"
     made: Json = {
         "operationId": _identifier(operation),
         "summary": operation.summary,

@@ -31,6 +31,7 @@ from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
     AckView,
+    AllowanceRequest,
     GiveBackRequest,
     GiveBackView,
     ImportedLogs,
@@ -248,6 +249,13 @@ class Api:
             await self.actor.submit(ev.StopReceived(stop, key))
         return answer(Done())
 
+    @handles(Routes.ALLOWANCE)
+    async def post_allowance(self, request: web.Request) -> web.Response:
+        account = self.auth.required(request)
+        named = await read_body(request, AllowanceRequest)
+        await self.actor.submit(ev.AllowanceNamed(job_id_of(request), account, named.most))
+        return answer(Done())
+
     @handles(Routes.WITNESS)
     async def post_witness(self, request: web.Request) -> web.Response:
         witness = await read_envelope(request, Witness)
@@ -358,6 +366,10 @@ def lines_of(request: web.Request) -> tuple[int, int]:
 
 def job_id_of(request: web.Request) -> Hash32:
     return Hash32(_hex_of(request.match_info["job"], 32, "jobId"))
+
+
+def ticket_of(request: web.Request) -> Hash32:
+    return Hash32(_hex_of(request.match_info["ticket"], 32, "ticket"))
 
 
 def address_of(request: web.Request) -> Address:

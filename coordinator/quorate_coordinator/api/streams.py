@@ -1,4 +1,4 @@
-"""Streams: the history of runs as server-sent events, and logs."""
+"""Streams: the history of runs as server-sent events, and logs. And secrets on their way."""
 
 import asyncio
 import logging
@@ -11,19 +11,23 @@ from aiohttp import web
 
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.handlers import handles
-from quorate_coordinator.api.routes import job_id_of
+from quorate_coordinator.api.routes import answer, job_id_of
 from quorate_coordinator.core.jobs import log_reads
 from quorate_coordinator.core.jobs.log_reads import LogAccess
 from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.state import State
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs, Text
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.ports import Clock
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.ports import Clock, Peers
+from quorate_protocol.messages.rental_secrets import BOX_BYTES_MAX
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address, Hash32
-from quorate_runtime.http.coordinator_routes import Routes
+from quorate_protocol.units import Address, Hash32, Seconds
+from quorate_runtime.http.coordinator_routes import Done, Routes
 from quorate_runtime.http.error_responses import Busy
 
 log = logging.getLogger(__name__)
@@ -181,3 +185,42 @@ class Streams:
                     await self._write(response, b": alive\n\n")
                 await self.clock.sleep(POLL_SECONDS)
         return response
+
+
+SECRETS_WITHIN = Seconds(10)
+
+
+@dataclass(slots=True)
+class SecretRelay:
+    """Passes a client's secrets on to the provider of its rental (PROTOCOL 12.34). They are in a
+    box that only the provider opens. This coordinator keeps and logs nothing of it.
+    """
+
+    state: State
+    auth: Auth
+    peers: Peers
+
+    @handles(Routes.SECRETS)
+    async def post_secrets(self, request: web.Request) -> web.Response:
+        """The provider's own refusal is the answer."""
+        account = self.auth.required(request)
+        job = self.state.jobs.get(job_id_of(request))
+        if job is None or job.order.client != account:
+            raise Refused(Code.UNKNOWN, "secrets: this client has no such run")
+        if not job.submission.spec.is_sealed:
+            raise Refused(Code.UNSUPPORTED, "secrets: its spec has no sealKey; order it with one")
+        box = await request.read()
+        if not 0 < len(box) <= BOX_BYTES_MAX:
+            raise Refused(Code.OVERSIZE, f"secrets: a box of 1 to {BOX_BYTES_MAX} bytes")
+        held = [self.state.leases[digest] for digest in job.leases]
+        open_leases = [
+            it
+            for it in held
+            if isinstance(it.phase, leases.Assigned | leases.Accepted | leases.Live)
+        ]
+        if not open_leases:
+            raise Refused(Code.TOO_EARLY, "secrets: no provider has this rental now")
+        lease = open_leases[-1]
+        sent = frames.encode(frames.SecretsSent(lease.assignment_hash, box))
+        await self.peers.request(lease.provider, sent, SECRETS_WITHIN)
+        return answer(Done())

@@ -4,13 +4,14 @@ messages, the posting key sends transactions, and the peer key proves who it is 
 
 import os
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from quorate_protocol.messages.ports import Signer
 from quorate_protocol.units import Address
 from quorate_runtime.files import sync_folder
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
-from quorate_runtime.keys.keystore import Keystore
+from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.locked_keys import LockedKeys
 
 
@@ -79,9 +80,19 @@ def _never() -> str:
 
 
 def load(keystore: Keystore) -> CoordinatorKeys:
-    """Raises KeystoreError if an account key is missing, or one cannot be opened. A missing peer
-    key is made: it owns nothing.
+    """Raises KeystoreError if an account key is missing, or is the same as another one, or one
+    cannot be opened. A missing peer key is made: it owns nothing.
     """
     account, statement, posting = (keystore.account(name) for name in NAMES)
+    _check_differ(keystore.folder, (account, statement, posting))
     peer = keystore.peer() if keystore.has(PEER) else keystore.create_peer()
     return CoordinatorKeys(account, statement, posting, peer)
+
+
+def _check_differ(folder: Path, signers: tuple[KeySigner, ...]) -> None:
+    for (name, one), (again, other) in combinations(zip(NAMES, signers, strict=True), 2):
+        if one.address == other.address:
+            raise KeystoreError(
+                f"{folder}: {name}.json and {again}.json hold the same key; restore what was "
+                "replaced, or move the copy away: `quorate coordinator init` makes a new key"
+            )

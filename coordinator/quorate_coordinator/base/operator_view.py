@@ -26,7 +26,13 @@ class OrdersView(Struct, frozen=True):
     running: int
     awaiting_round: int
     revealing: int
+    rented: int  # rentals that run
     oldest_wait_seconds: int
+
+    @property
+    def under_way(self) -> int:
+        """All but those that wait for an offer."""
+        return self.running + self.awaiting_round + self.revealing + self.rented
 
 
 class EndingsView(Struct, frozen=True):

@@ -28,6 +28,8 @@ class RequestBounds(ListenerLimits):
     )
     streams_max: int = 2_000
     account_streams_max: int = 32
+    relays_max: int = 512  # streams to rentals; each takes up to a MiB
+    account_relays_max: int = 32
     body_seconds: float = (
         20.0  # in which a request's body must arrive; uploads have their own limit
     )

@@ -13,8 +13,10 @@ from quorate_runtime.p2p.multiaddrs import (
     listen_address,
     listen_beside,
 )
+from quorate_runtime.process.settings_flags import check_bounds
 
 FILE = "coordinator.json"
+FILE_BYTES_MAX = 1 << 20
 P2P_OFF = "off"
 ANNOUNCED_MAX = 4
 
@@ -66,19 +68,24 @@ def read(home: Path) -> Settings:
     """Raises Refused with the remedy: UNKNOWN if it is missing, MALFORMED if it is damaged."""
     path = home / FILE
     try:
-        settings = canonical.decode(Settings, path.read_bytes())
-        if not 0 <= settings.port <= 65535:
-            raise Refused(Code.MALFORMED, f"port: {settings.port} is not between 0 and 65535")
-        check_p2p("p2pListen", settings.p2p_listen, "p2pAnnounce", settings.p2p_announce)
-    except OSError as error:
+        tree = canonical.parse(path.read_bytes(), FILE_BYTES_MAX)
+    except FileNotFoundError as error:
         raise Refused(
-            Code.UNKNOWN,
-            f"{path} cannot be read ({error.strerror}); run `quorate coordinator init` first",
+            Code.UNKNOWN, f"{path} is missing; run `quorate coordinator init` first"
         ) from error
+    except OSError as error:
+        told = f"{path} cannot be read ({error.strerror}); let this user read it"
+        raise Refused(Code.MALFORMED, told) from error
     except Refused as damage:
         raise Refused(
             Code.MALFORMED,
-            f"{path} is damaged ({damage.detail}); make it again with `quorate coordinator init`: "
-            f"keys stay",
+            f"{path}: {damage.detail}; correct it, or move it away and make it again with "
+            "`quorate coordinator init` and your options: keys stay",
         ) from damage
+    try:
+        settings = canonical.from_json(Settings, tree)
+        check_bounds(settings)
+        check_p2p("p2pListen", settings.p2p_listen, "p2pAnnounce", settings.p2p_announce)
+    except Refused as fault:
+        raise Refused(Code.MALFORMED, f"{path}: {fault.detail}; correct it there") from fault
     return settings

@@ -17,7 +17,7 @@ from quorate_coordinator.cli import options
 from quorate_coordinator.cli.options import fail, home_of, proxies_of
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import BY_NAME, DEVNET, USD
-from quorate_protocol.refusals import Refused
+from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.files import private_folder
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of
@@ -46,7 +46,7 @@ def init(
     proxies_of(tuple(typed["trusted_proxies"] or ()), typed["proxy_header"])
     if typed["database"]:
         options.database(typed["database"], folder)
-    made, chain, beacon = _deployment_of(deployment, kept)
+    made, chain, beacon = _deployment_of(folder, deployment, kept)
     named = named_fields(ctx, Settings)
     if chain:
         named |= {"chain_url", "second_chain_url"}
@@ -76,10 +76,16 @@ def init(
         _print_changes(folder, home, after, changes)
 
 
-def _deployment_of(file: Path | None, kept: Settings | None) -> tuple[deploy.Deployment, str, str]:
+def _deployment_of(
+    folder: Path, file: Path | None, kept: Settings | None
+) -> tuple[deploy.Deployment, str, str]:
     """(deployment, chain URL, beacon URL) of the file, else of the folder, which names no URL."""
     if file is not None:
-        return _read_deployment(file)
+        found = _read_deployment(file)
+        if kept is not None and found[0] != kept.deployment and (folder / "journal").exists():
+            told = f"{folder} has the journal of another deployment; name a new folder with --home"
+            raise fail(f"--deployment {file}: {told}", EXIT_REFUSED)
+        return found
     if kept is None:
         told = "a new coordinator needs --deployment deployment.json, or --devnet devnet.json"
         raise fail(told, EXIT_USAGE)
@@ -87,11 +93,13 @@ def _deployment_of(file: Path | None, kept: Settings | None) -> tuple[deploy.Dep
 
 
 def _kept(folder: Path) -> Settings | None:
-    """The settings of a folder that exists; None without a file, or if it is damaged."""
+    """The settings of a folder; None without a file. Ends the program if it cannot be read."""
     try:
         return settings.read(folder)
-    except Refused:
-        return None  # not re-raised: this command makes the file again
+    except Refused as refused:
+        if refused.code is Code.UNKNOWN:
+            return None  # not re-raised: this command makes the file
+        raise fail(refused.detail, EXIT_REFUSED, refused.code) from refused
 
 
 def _make_keys(

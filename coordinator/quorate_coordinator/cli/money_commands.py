@@ -264,7 +264,7 @@ def _left_lines(left: OperatorView | None) -> Iterator[str]:
         yield "            `quorate coordinator status` shows no order, no held pay and no fee held"
         return
     orders, money = left.orders, left.money
-    count = orders.matching + orders.running + orders.awaiting_round + orders.revealing
+    count = orders.matching + orders.under_way
     held = money.provider_held + money.fee_held
     if not count and not held:
         yield "work        nothing is left: every order is settled"

@@ -66,7 +66,8 @@ def status_lines(url: str, view: OperatorView) -> list[str]:
     money, chain = view.money, view.chain
     ended = {name: getattr(endings, name) for name in type(endings).__struct_fields__[:6]}
     told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in ended.items() if count)
-    under_way = orders.running + orders.awaiting_round + orders.revealing
+    rented = f" (rentals: {orders.rented})" if orders.rented else ""
+    under_way = f"{orders.under_way} under way{rented}"
     rows = [
         ("works" if not view.problems else "problems", url),
         *((item.name, item.text) for item in view.problems),
@@ -80,7 +81,7 @@ def status_lines(url: str, view: OperatorView) -> list[str]:
                 f"{providers.run_slots} run slots, {providers.registered} registered"
             ),
         ),
-        ("orders", f"{under_way} under way, {orders.matching} wait for an offer{_wait(orders)}"),
+        ("orders", f"{under_way}, {orders.matching} wait for an offer{_wait(orders)}"),
         ("ended", f"{told or 'none'}, since the start"),
         (
             "latency",

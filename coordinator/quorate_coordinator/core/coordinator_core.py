@@ -25,10 +25,11 @@ from quorate_coordinator.core.model import beacon_time
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import Effect
-from quorate_coordinator.core.model.entities import Job, Revealing, open_leases
+from quorate_coordinator.core.model.entities import Job, Rented, Revealing, open_leases
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import Rules, StepContext
 from quorate_coordinator.core.money import held_pay, ledger, payees, transactions
+from quorate_coordinator.core.rentals import allowances, ends, log_lines, meters
 from quorate_protocol.limits import HEARTBEAT_LEASES_MAX
 from quorate_protocol.messages.signed import Heartbeat
 from quorate_protocol.refusals import Code, Refused
@@ -139,8 +140,11 @@ class CoordinatorCore:
             case ev.AcceptReceived():
                 provider_answers.on_accept(context, event)
             case ev.DeclineReceived():
-                provider_answers.on_decline(context, event)
+                if not ends.on_decline(context, event):
+                    provider_answers.on_decline(context, event)
                 places.match_waiting(context, self.queue)
+            case ev.MeterReceived():
+                return self._on_meter(context, event)
             case ev.CommitReceived():
                 provider_answers.on_commit(context, event)
                 provider_answers.hand_over(context, self.queue, event)
@@ -162,8 +166,10 @@ class CoordinatorCore:
                 ledger.on_voucher(context, event)
             case ev.GiveBackAsked():
                 return transactions.on_give_back(context, event)
+            case ev.AllowanceNamed():
+                allowances.on_allowance(context, event)
             case ev.StopReceived():
-                client_signatures.on_stop(context, event)
+                _on_stop(context, event)
             case ev.LogRead():
                 log_reads.on_log_read(context, event)
             case ev.RoundAppeared(number):
@@ -194,12 +200,24 @@ class CoordinatorCore:
                 assert_never(event)
         return None
 
+    def _on_meter(self, context: StepContext, event: ev.MeterReceived) -> Refused | None:
+        refusal = meters.on_meter(context, event)
+        places.match_waiting(context, self.queue)
+        return refusal
+
+
+def _on_stop(context: StepContext, event: ev.StopReceived) -> None:
+    job = client_signatures.stopped_job(context, event)
+    stop = ends.on_stop if isinstance(job.phase, Rented) else client_signatures.on_stop
+    stop(context, job, event)
+
 
 def on_tick(context: StepContext, queue: JobQueue, hold_queue: HoldQueue) -> None:
     """Applies every deadline that has passed (I7)."""
     limits = context.rules.limits
     for job in queue.due(beacon_time.known_moment(context)):
-        deadlines.on_deadline(context, job)
+        end = ends.on_deadline if isinstance(job.phase, Rented) else deadlines.on_deadline
+        end(context, job)
     for number in queue.rounds():
         if context.rules.timing.appears_at(number) > context.at - limits.beacon_missing_after:
             break
@@ -211,6 +229,7 @@ def on_tick(context: StepContext, queue: JobQueue, hold_queue: HoldQueue) -> Non
     for job in queue.releasable(context.at):
         held_pay.draw_at_hold_end(context, job)
     payees.vouch(context)
+    log_lines.write_before_payroll(context)
     transactions.send_due(context)
 
 
@@ -221,5 +240,7 @@ def _on_restart(context: StepContext) -> None:
         job = context.state.jobs[job_id]
         if isinstance(job.phase, Revealing):
             batches.reclose(context, job)
+        elif isinstance(job.phase, Rented):
+            ends.hear_again(context, job)
         else:
             hear_again(context, job)

@@ -1,4 +1,4 @@
-"""The names of the phases of jobs and leases in views, tables and messages."""
+"""Names in views, tables and messages: of the phases of jobs and leases, and of how jobs end."""
 
 import re
 
@@ -12,3 +12,14 @@ def phase_name(phase: object) -> str:
 
 def words_apart(name: str) -> str:
     return _WORD.sub("-", name).lower()
+
+
+def ending_name(phase: str, outcome: str | None, *, is_charged: bool, is_stopped: bool) -> str:
+    """Returns how a job ended; "" while it is under way. A rental has no verdict: one that was
+    charged is accepted (PROTOCOL 12.17).
+    """
+    if outcome or phase != "ended":
+        return outcome or ""
+    if is_charged:
+        return "accepted"
+    return "stopped" if is_stopped else "unmatched"

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 from quorate_coordinator.core.audit import siblings
 from quorate_coordinator.core.jobs import orders
-from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.model import attestation_levels
+from quorate_coordinator.core.matching import offers, work_windows
+from quorate_coordinator.core.model import attestation_levels, market_index
 from quorate_coordinator.core.model import lease as leases
-from quorate_coordinator.core.model.entities import Client, Decided, Job, Provider
+from quorate_coordinator.core.model.entities import Client, Decided, Job, Matching, Provider, Rented
 from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.model.nonces import UsedNonces
 from quorate_coordinator.core.model.state import State
@@ -26,6 +26,7 @@ from quorate_protocol.messages.views import (
     PlanRequest,
     PlanView,
     ProviderView,
+    RentalView,
     ReputationHead,
     RunView,
     SealedOutput,
@@ -34,18 +35,28 @@ from quorate_protocol.messages.views import (
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.reputation import fold, probation, rank
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Label, Price, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    Hash32,
+    Label,
+    Milliseconds,
+    Price,
+    UnixSeconds,
+)
 from quorate_protocol.values import replace
 
 HOSTS_LOOKED_MAX = 256
 
 
 def run_view(state: State, job: Job, is_client: bool) -> RunView:
-    """Names a provider once the CommitSet has published it. Only the client sees the output
-    (I8).
+    """Names a provider once the CommitSet has published it, and that of a rental at once: its
+    client seals secrets for it. Only the client sees the output (I8).
     """
     verdict = job.phase.verdict if isinstance(job.phase, Decided) else None
     published = {digest for batch in job.batches for digest in batch.members}
+    published |= set(job.leases) if job.is_rental else set()
     may_see = may_see_results(job, is_client)
     shown = tuple(
         _execution(state, job, state.leases[digest], digest in published, may_see)
@@ -65,8 +76,15 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
         receipt_cid=job.receipt_cid if may_see else None,
         is_final=isinstance(job.phase, Decided) and job.phase.is_final,
         output=_output(state, job) if is_client else None,
+        rental=_rental(state, job) if is_client else None,
+        waits=_waits(state, job) if is_client else "",
     )
     return view if is_client else for_strangers(view)
+
+
+def _waits(state: State, job: Job) -> str:
+    is_matching = isinstance(job.phase, Matching)
+    return work_windows.why_waits(state, job.order.client) if is_matching else ""
 
 
 def for_strangers(view: RunView) -> RunView:
@@ -77,10 +95,16 @@ def for_strangers(view: RunView) -> RunView:
     never final.
     """
     if view.is_final:
-        return replace(view, output=None, name="")
+        return replace(view, output=None, rental=None, name="")
     unpaid = tuple(replace(item, pay=None) for item in view.executions)
     return replace(
-        view, output=None, name="", budget=Amount(0), charged=Amount(0), executions=unpaid
+        view,
+        output=None,
+        rental=None,
+        name="",
+        budget=Amount(0),
+        charged=Amount(0),
+        executions=unpaid,
     )
 
 
@@ -91,12 +115,41 @@ def may_see_results(job: Job, is_client: bool) -> bool:
     return isinstance(job.phase, Decided) and (is_client or job.phase.is_final)
 
 
+def _is_rented(lease: Lease) -> bool:
+    return isinstance(lease.phase, leases.Live | leases.Returned)
+
+
+def _rental(state: State, job: Job) -> RentalView | None:
+    for digest in reversed(job.leases):
+        lease = state.leases[digest]
+        if _is_rented(lease):
+            started_at = job.phase.started_at if isinstance(job.phase, Rented) else UnixSeconds(0)
+            return RentalView(
+                provider=lease.provider,
+                price_per_hour=lease.assignment.message.price_per_hour,
+                usage_ms=_usage(lease) or Milliseconds(0),
+                started_at=started_at,
+            )
+    return None
+
+
+def _usage(lease: Lease) -> Milliseconds | None:
+    match lease.phase:
+        case leases.Live(usage_ms=usage_ms) | leases.Returned(usage_ms):
+            return usage_ms
+        case leases.Committed(commit) | leases.Closed(commit) | leases.Revealed(commit):
+            return commit.message.usage_ms
+        case leases.Silent(commit):
+            return commit.message.usage_ms
+        case _:
+            return None
+
+
 def _execution(
     state: State, job: Job, lease: Lease, is_published: bool, may_see: bool
 ) -> ExecutionView:
     phase = lease.phase
     verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
-    commit = phase.commit.message if isinstance(phase, leases.WithCommit) else None
     reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
     role = "unknown"
     if is_published:
@@ -117,7 +170,7 @@ def _execution(
         role=role,
         batch=lease.batch,
         phase=phase_name(phase),
-        usage_ms=commit.usage_ms if commit else None,
+        usage_ms=_usage(lease),
         exit_status=reveal.exit_status if reveal and may_see else None,
         output_digest=reveal.output_digest if reveal and may_see else None,
         agreed=(lease.assignment_hash in verdict.group)
@@ -159,9 +212,10 @@ def offer_views(
             break
         elif provider.offer is not None:
             assert provider.offer_signature is not None, "an offer is taken with its signature"
-            held = len(state.leases_in_slots.get(provider.owner) or ())
-            held += sum(item.count for item in provider.elsewhere)
-            count = sum(slot.count for slot in provider.offer.slots)
+            free = [
+                market_index.free_slots(state, provider, slot.pool.id())
+                for slot in provider.offer.slots
+            ]
             strikes, passed = _record(state, provider, now)
             trusts = state.trust.get(provider.owner) or fold.Trusts()
             levels = tuple(
@@ -173,7 +227,7 @@ def offer_views(
                 OfferView(
                     offer=provider.offer,
                     signature=provider.offer_signature,
-                    free_slots=max(0, count - held),
+                    free_slots=sum(free),
                     strikes=strikes,
                     audits_passed=passed,
                     is_alive=provider.is_alive(now),
@@ -269,10 +323,12 @@ def plan_view(
     pool, refusal = chosen.pool, chosen.refusal
     hosts = Counter(slot.host for slot in offers.live_slots(context, pool, HOSTS_LOOKED_MAX))
     priced, worst, owners, found, lowest, auditor = 0, 0, 0, 0, None, 0
+    free, lowest_free = 0, None
     bandwidths = [0]
-    if chosen.rule is not Label.NONE:
+    if chosen.rule is not Label.NONE or refusal is None:
         owners = len(offers.owners_of(context, *chosen.pools))
-        found, lowest = offers.offers_for(context, pool, spec, price_max)
+        found, lowest = offers.offers_for(context, pool, spec, price_max, is_free=False)
+        free, lowest_free = offers.offers_for(context, pool, spec, price_max, is_free=True)
         bandwidths = offers.bandwidths(context, pool, spec, price_max, HOSTS_LOOKED_MAX) or [0]
         auditor = min(price_max, offers.median_price(context, pool))
         priced = settlement.executions_priced(chosen.rule)
@@ -294,6 +350,8 @@ def plan_view(
         siblings=_siblings(context, pool, spec, hosts),
         bandwidth_least=min(bandwidths),
         bandwidth_most=max(bandwidths),
+        free=free,
+        cheapest_free=lowest_free,
     )
 
 

@@ -19,6 +19,7 @@ from quorate_coordinator.core.matching.offers import check_stake
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import Effect
+from quorate_coordinator.core.model.entities import Rented
 from quorate_coordinator.core.model.events import OfferRefresh
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.money import payees
@@ -240,6 +241,8 @@ class FrameHandler:
                 _check_sender(sender, heartbeat.message.provider, "heartbeat")
                 self._check_network(heartbeat.message.provider)
                 await self._heartbeat(heartbeat)
+            case frames.Metered():
+                await self._meter(sender, frame)
             case _:
                 await self.actor.submit(self._event(frame))
 
@@ -270,6 +273,25 @@ class FrameHandler:
         refresh = self.refreshes.of(owner)
         await self.actor.submit(ev.HeartbeatReceived(heartbeat, self._signer(heartbeat), refresh))
         self.refreshes.carried(owner, refresh)
+
+    async def _meter(self, sender: str, meter: frames.Metered) -> None:
+        lease = self.core.state.leases.get(meter.assignment_hash)
+        if lease is None:
+            raise Refused(Code.UNKNOWN, f"assignment 0x{meter.assignment_hash.hex()}")
+        _check_sender(sender, lease.provider, "meter")
+        event = ev.MeterReceived(
+            meter.assignment_hash, meter.usage_ms, meter.exit_status, lease.provider
+        )
+        job = self.core.state.jobs[lease.job_id]
+        refusal = await self.actor.submit(event)
+        if isinstance(refusal, Refused):
+            raise refusal
+        if not isinstance(job.phase, Rented):  # its first meter
+            log.info(  # for abuse reports, which name the lease
+                "rental 0x%s runs: run 0x%s of client 0x%s at provider 0x%s",
+                *(it.hex() for it in (event.assignment_hash, job.id, job.order.client)),
+                lease.provider.hex(),
+            )
 
     def _event(self, frame: frames.Frame) -> ev.Event:
         match frame:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from quorate_coordinator.base.operator_view import ENDINGS
 from quorate_coordinator.core.model.entities import Decided, Ended, Job, Matching
 from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.phase_names import ending_name, phase_name
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.units import Hash32
 from quorate_runtime.process.metrics import LabelledCounter
@@ -23,11 +24,13 @@ REMEMBERED_MAX = 1_000  # newest times of which medians are taken
 
 def ending_of(job: Job) -> str:
     """Returns one of `ENDINGS`; "" while the job is under way."""
-    if isinstance(job.phase, Decided):
-        return job.phase.verdict.message.outcome.name.lower()
-    if isinstance(job.phase, Ended):
-        return "unmatched" if job.stop is None else "stopped"
-    return ""
+    verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
+    return ending_name(
+        phase_name(job.phase),
+        verdict.outcome.name.lower() if verdict else None,
+        is_charged=job.split.charged > 0,
+        is_stopped=job.stop is not None,
+    )
 
 
 class EndingCounts:

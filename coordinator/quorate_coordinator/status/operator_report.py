@@ -16,7 +16,13 @@ from quorate_coordinator.base.operator_view import (
     OrdersView,
     ProvidersView,
 )
-from quorate_coordinator.core.model.entities import AwaitingRound, Matching, Revealing, Running
+from quorate_coordinator.core.model.entities import (
+    AwaitingRound,
+    Matching,
+    Rented,
+    Revealing,
+    Running,
+)
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.status.ending_counts import EndingCounts
 from quorate_coordinator.status.own_account import OwnAccount
@@ -49,6 +55,7 @@ def orders_of(state: State, now: UnixSeconds) -> OrdersView:
         running=sum(isinstance(job.phase, Running) for job in jobs),
         awaiting_round=sum(isinstance(job.phase, AwaitingRound) for job in jobs),
         revealing=sum(isinstance(job.phase, Revealing) for job in jobs),
+        rented=sum(isinstance(job.phase, Rented) for job in jobs),
         oldest_wait_seconds=max(0, now - oldest),
     )
 
@@ -88,7 +95,17 @@ def money_warnings(money: MoneyView) -> list[str]:
     return told
 
 
-PROBLEMS = ("archive", "beacon", "chain", "disk", "documents", "outbox", "stopping", "tables")
+PROBLEMS = (
+    "archive",
+    "beacon",
+    "chain",
+    "clock",
+    "disk",
+    "documents",
+    "outbox",
+    "stopping",
+    "tables",
+)
 PER_UNIT = {"usd": USD, "coins": 10**9}
 """How many of the view's units make one of a gauge's, by the last word of its name."""
 Family = tuple[str, str, str, Mapping[str, float]]
@@ -159,7 +176,7 @@ def _families(view: OperatorView) -> Iterator[Family]:
     yield "providers", "Providers, by what they are.", "state", states
     slots = {"on_offer": providers.run_slots, "leased": providers.leases}
     yield "run_slots", "Run slots on offer, and leases in run slots.", "state", slots
-    phases = _named(orders, "matching", "running", "awaiting_round", "revealing")
+    phases = _named(orders, "matching", "running", "awaiting_round", "revealing", "rented")
     yield "jobs", "Jobs under way, by phase.", "phase", phases
     credit = {"held": money.provider_held, "final": money.provider_final}
     yield "credit_usd", "Pay of all providers: in hold windows, and final.", "state", credit

@@ -19,7 +19,6 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from quorate_coordinator.core.model.entities import Job, Provider
-from quorate_coordinator.core.model.market_index import price_of
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.status import migrations, volume
 from quorate_coordinator.status.database import (
@@ -86,7 +85,7 @@ class Supply:
             return
         counted = set()
         for slot in provider.offer.slots:
-            price = price_of(slot)
+            price = slot.price
             if not price or not slot.count:
                 continue
             name = slot.pool.id().hex()

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from quorate_coordinator.core.model.accusations import Case
-from quorate_coordinator.core.model.entities import Decided, Ended, Job
+from quorate_coordinator.core.model.entities import Decided, Job
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.phase_names import phase_name
+from quorate_coordinator.status.ending_counts import ending_of
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.classes import Pool
 from quorate_protocol.units import Address
@@ -30,9 +31,6 @@ def run_row(job: Job) -> Row:
             if not batch.is_repeat
             for member in batch.members
         )
-    ending = outcome or ""
-    if isinstance(job.phase, Ended):
-        ending = "unmatched" if job.stop is None else "stopped"
     return {
         "job_id": job.id.hex(),
         "client": job.order.client.hex(),
@@ -41,7 +39,7 @@ def run_row(job: Job) -> Row:
         "phase": phase_name(job.phase),
         "rule": job.ack.message.rule.name.lower(),
         "outcome": outcome,
-        "ending": ending,
+        "ending": ending_of(job),
         "executions": executions,
         "audits": max(0, executions - 1),
         "outvoted": outvoted,

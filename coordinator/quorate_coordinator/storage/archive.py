@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate_coordinator.core.archived_run import ArchivedRun
+from quorate_coordinator.core.phase_names import ending_name
 from quorate_coordinator.storage.document_readers import EVERYBODY, rows_of
 from quorate_coordinator.storage.document_readers import Row as DocumentRow
 from quorate_protocol.codec import packed
@@ -264,8 +265,12 @@ def row_of(over: ArchivedRun) -> Row:
     """Made once. `status.rows.run_row` makes the same row of a run in the state."""
     run = over.run
     outcome = run.verdict.message.outcome.name.lower() if run.verdict is not None else None
-    is_stopped = any(line.name == "stopped" for line in over.lines)
-    ending = "" if run.phase != "ended" else "stopped" if is_stopped else "unmatched"
+    ending = ending_name(
+        run.phase,
+        outcome,
+        is_charged=run.charged > 0,
+        is_stopped=any(line.name == "stopped" for line in over.lines),
+    )
     published = [execution for execution in run.executions if execution.role != "unknown"]
     return {
         "job_id": run.job_id.hex(),
@@ -275,7 +280,7 @@ def row_of(over: ArchivedRun) -> Row:
         "phase": run.phase,
         "rule": run.rule.name.lower(),
         "outcome": outcome,
-        "ending": outcome or ending,
+        "ending": ending,
         "executions": len(published),
         "audits": max(0, len(published) - 1),
         "outvoted": sum(execution.agreed is False for execution in published)

@@ -72,7 +72,7 @@ class RunAccess:
     def must_read_all(self, job_id: Hash32, account: Address | None) -> Address:
         """Raises Refused unless the reader may read events and logs of the run."""
         if self.share(job_id, account) is not Share.ALL:
-            raise _unknown(job_id)
+            raise unknown_run(job_id)
         return account or EVERYBODY
 
     def share(self, job_id: Hash32, account: Address | None) -> Share:
@@ -88,7 +88,7 @@ class RunAccess:
             found = None if over is None else _share_of_archived(over, account)
         if found is not None:
             return found
-        raise Refused(Code.BAD_SIGNATURE, NO_TOKEN) if account is None else _unknown(job_id)
+        raise Refused(Code.BAD_SIGNATURE, NO_TOKEN) if account is None else unknown_run(job_id)
 
     def _share_of(self, job: Job, account: Address | None) -> Share | None:
         if is_published(job) or account == job.order.client:
@@ -169,7 +169,7 @@ def _client_of(job: Job) -> Address:
     return job.order.client
 
 
-def _unknown(job_id: Hash32) -> Refused:
+def unknown_run(job_id: Hash32) -> Refused:
     return Refused(
         Code.UNKNOWN,
         f"run 0x{job_id.hex()[:12]}: not found, or private: ask its client to order it with "

@@ -113,7 +113,8 @@ class RunReader:
             run = self._over(job_id).run
             phases = {item.assignment_hash: item.phase for item in run.executions}
             has_given_up = phases.get(assignment_hash, "") in GIVEN_UP
-            return LogAccess.FREE if run.output is not None or has_given_up else LogAccess.NONE
+            is_paid = run.output is not None or (run.rental is not None and run.charged > 0)
+            return LogAccess.FREE if is_paid or has_given_up else LogAccess.NONE
         return log_reads.access(self.state, job, self.state.leases[assignment_hash])
 
     def ack(self, job_id: Hash32) -> Envelope[Ack] | None:

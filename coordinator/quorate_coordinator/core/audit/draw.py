@@ -14,7 +14,7 @@ from quorate_coordinator.core.model.entities import (
     Running,
     SkippedPlace,
 )
-from quorate_coordinator.core.model.market_index import price_of, slot_offer
+from quorate_coordinator.core.model.market_index import slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay, payees
 from quorate_protocol.limits import ASSIGNMENTS_MAX, DRAW_TRIES, OWNERS_MIN_QUORUM
@@ -174,7 +174,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     most = job.order.max_price_per_hour
     is_alive = provider.is_alive(context.at)
     is_over = is_out_of_patience(context, job, place)
-    is_unoffered = slot is None or price_of(slot) > most
+    is_unoffered = slot is None or slot.price > most
     # Nobody has failed to be heard before this coordinator has listened for as long.
     heard_from = context.state.own.restarted_at + context.rules.limits.heartbeat_alive
     is_unheard = not is_alive and context.at < heard_from
@@ -198,7 +198,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     if is_unheard or (is_busy and not is_over and not is_unoffered):
         waiting = replace(place, assignment_hash=None, retry_at=UnixSeconds(context.at + 1))
         return context.put(job, phase=replace(before, places=(*others, waiting)))
-    price = Price(min(most, price_of(slot)) if slot is not None else most)
+    price = Price(min(most, slot.price) if slot is not None else most)
     job, lease = assign(context, job, place.slot, price, before.batch, place.attempt >= 0)
     return context.put(
         job,

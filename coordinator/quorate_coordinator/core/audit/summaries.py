@@ -12,7 +12,7 @@ from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import AppendSummary
 from quorate_coordinator.core.model.entities import Job, Provider
 from quorate_coordinator.core.model.lease import Lease
-from quorate_coordinator.core.model.market_index import price_of, slot_offer
+from quorate_coordinator.core.model.market_index import slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.codec.cids import cid_parts
 from quorate_protocol.messages.signed import ExecutionSummary, Summary, Verdict
@@ -30,6 +30,7 @@ from quorate_protocol.units import (
     Seconds,
 )
 from quorate_protocol.units import Sequence as Seq
+from quorate_protocol.values import replace
 
 
 def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) -> list[Lease]:
@@ -55,7 +56,7 @@ def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) 
 def was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
     offer, assignment = provider.offer, lease.assignment.message
     slot = slot_offer(offer, assignment.pool) if offer is not None else None
-    if offer is None or slot is None or assignment.price_per_hour < price_of(slot):
+    if offer is None or slot is None or assignment.price_per_hour < slot.price:
         return False
     return offers.fits(offer, slot, job.submission.spec)
 
@@ -72,28 +73,46 @@ def append(
     shown = count(context, job, verdict, new)
     if is_again:
         shown = [context.state.leases[first], *shown]
-    log, state = context.state.own.log, context.state
     hashes = {lease.assignment_hash for lease in counted}
     found = [
         _execution(context, lease, verdict, lease.assignment_hash in hashes) for lease in shown
     ]
-    message = Summary(
+    line = replace(
+        line_of(context, job, [item for item in found if item]),
+        label=verdict.label,
+        outcome=verdict.outcome,
+        is_again=is_again,
+        evidence_hash=verdict.evidence_hash,
+        receipt=Hash32(cid_parts(job.receipt_cid)[1]) if job.receipt_cid else ZERO_HASH,
+        time=verdict.time,
+    )
+    publish(context, line)
+
+
+def line_of(context: StepContext, job: Job, executions: list[ExecutionSummary]) -> Summary:
+    """The log's next line, for a job without a verdict."""
+    log = context.state.own.log
+    return Summary(
         coordinator=context.rules.coordinator,
         seq=Seq(log.count),
         previous_root=log.root(),
         job_hash=fold.job_hash(job.id),
         trust_class=trust_class_of(job),
         pool=job.pool.id(),
-        label=verdict.label,
-        outcome=verdict.outcome,
-        is_again=is_again,
-        executions=tuple(item for item in found if item)[-fold.EXECUTIONS_MAX :],
-        evidence_hash=verdict.evidence_hash,
-        receipt=Hash32(cid_parts(job.receipt_cid)[1]) if job.receipt_cid else ZERO_HASH,
-        time=verdict.time,
+        label=job.ack.message.rule,
+        outcome=Outcome.ACCEPTED,
+        is_again=False,
+        executions=tuple(executions[-fold.EXECUTIONS_MAX :]),
+        evidence_hash=ZERO_HASH,
+        receipt=ZERO_HASH,
+        time=context.at,
     )
+
+
+def publish(context: StepContext, message: Summary) -> None:
+    state = context.state
     line = context.seal(message)
-    context.change_own(log=log.append(context.digest(message)))
+    context.change_own(log=state.own.log.append(context.digest(message)))
     for owner, trusts in fold.after_summary(state.trust, message).items():
         state.trust[owner] = trusts
     context.emit(AppendSummary(f"summary-{message.seq}", line))
@@ -127,12 +146,13 @@ def _execution(
 
 def _is_pardoned(context: StepContext, lease: Lease) -> bool:
     """It declined because this coordinator's guarantee was too small. Or it got no input from a
-    source, which may be the client's own and serve whom the client likes.
+    source, or no secrets, and these are the client's own: it serves whom it likes.
     """
     said = context.state.declines.get(lease.assignment_hash)
     reason = None if said is None else said.decline.message.reason
     if reason is DeclineReason.INPUT_UNAVAILABLE:
-        return context.state.jobs[lease.job_id].submission.spec.has_sources()
+        spec = context.state.jobs[lease.job_id].submission.spec
+        return spec.has_sources() or spec.is_sealed
     return reason is DeclineReason.UNSECURED
 
 

@@ -15,6 +15,7 @@ from quorate_coordinator.core.model.entities import (
     Ended,
     Job,
     Matching,
+    Rented,
     Revealing,
     Running,
 )
@@ -39,7 +40,7 @@ def advance(context: StepContext, job: Job) -> Job:
             return _advance_drawn(context, draw.fill_places(context, job))
         case Revealing():
             return _advance_revealing(context, job, job.phase)
-        case Matching() | AwaitingRound() | Decided() | Ended():
+        case Matching() | AwaitingRound() | Rented() | Decided() | Ended():
             return job
         case _:
             assert_never(job.phase)

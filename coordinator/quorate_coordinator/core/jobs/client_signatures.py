@@ -68,10 +68,8 @@ def _job_of(context: StepContext, witness: Witness) -> Job:
     return context.state.jobs[job_id]
 
 
-def on_stop(context: StepContext, event: StopReceived) -> None:
-    """A running execution then commits its elapsed time, and the money for the rest is free at
-    once. A job that no provider has accepted ends unpaid.
-    """
+def stopped_job(context: StepContext, event: StopReceived) -> Job:
+    """Raises Refused unless the key that signed the Stop ordered the job."""
     job = context.state.jobs.get(event.stop.message.job_id)
     if job is None or event.key != job.submission.session.message.session_key:
         # One answer for both, so that a stranger does not learn which jobs exist.
@@ -79,6 +77,13 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
             Code.UNKNOWN,
             f"stop: the key that signed it ordered no job 0x{event.stop.message.job_id.hex()}",
         )
+    return job
+
+
+def on_stop(context: StepContext, job: Job, event: StopReceived) -> None:
+    """A running execution then commits its elapsed time, and the money for the rest is free at
+    once. A job that no provider has accepted ends unpaid.
+    """
     is_undrawn = isinstance(job.phase, AwaitingRound) and job.is_drawing_first
     if is_undrawn or isinstance(job.phase, Matching):
         end_unpaid(context, job, "stopped by its client before it ran")

@@ -85,7 +85,7 @@ def on_missing_round(context: StepContext, job: Job) -> None:
 def on_deadline(context: StepContext, job: Job) -> None:
     if isinstance(job.phase, Matching):
         if context.at >= job.waits_until:
-            end_unpaid(context, job, _why_it_waits_no_more(job))
+            end_unpaid(context, job, _why_it_waits_no_more(context, job))
         return
     for digest in _due_leases(context, job):
         lease = context.state.leases[digest]
@@ -100,9 +100,11 @@ def on_deadline(context: StepContext, job: Job) -> None:
         batches.reclose_if_slow(context, job)
 
 
-def _why_it_waits_no_more(job: Job) -> str:
+def _why_it_waits_no_more(context: StepContext, job: Job) -> str:
     if job.lacks_content:
         return "lapsed: the coordinator could not take its image and inputs in time; upload them"
+    if declined := places.declined_by(context, job):
+        return f"lapsed: declined by {declined}"
     if job.waits_until == job.order.expiry:
         return "no provider could be matched before the order expired"
     seconds = job.submission.spec.start_within

@@ -24,6 +24,7 @@ from quorate_coordinator.core.model.entities import (
     Decided,
     Job,
     Matching,
+    Rented,
     Revealing,
     Running,
     open_leases,
@@ -418,6 +419,8 @@ def deadline_of(state: State, job: Job, limits: Limits) -> int | None:
             if not found and skipped:
                 # All have committed. The batch is closed after a silent provider could accept.
                 found.append(skips.silent_until(state, skipped) + 1)
+        case Rented(heard_at=heard_at, stop_by=stop_by):
+            found.append(stop_by or heard_at + limits.rental_ahead + 1)
         case Revealing(batch) if found and batch.closings < CLOSINGS_MAX:
             found.append(batch.commit_set.message.closed_at + limits.beacon_period + 2)
         case _:

@@ -5,7 +5,7 @@ the slots from which auditors are drawn.
 from msgspec import Struct
 
 from quorate_coordinator.core.audit import eligible_snapshots, unverifiable
-from quorate_coordinator.core.matching import nearest_offer, offers
+from quorate_coordinator.core.matching import nearest_offer, offers, work_windows
 from quorate_coordinator.core.model import beacon_time
 from quorate_coordinator.core.model.entities import AwaitingRound, Client, Job, Matching, PoolSlots
 from quorate_coordinator.core.model.events import ContentTaken
@@ -26,7 +26,7 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack, Order, Session
 from quorate_protocol.messages.views import PlanRequest
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import credit, settlement
+from quorate_protocol.rules import credit, rentals, settlement
 from quorate_protocol.rules.orders import Submission, first_draw, is_fast
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -93,8 +93,11 @@ def on_order(
     if is_fast(order, rule):
         _check_fast(context, order, lacks_content)
     terms = order, rule, context.rules.fee_bps
-    _check_budget(order, rule, settlement.worst_charge(*terms))
-    most = Amount(0) if is_escrowed else settlement.charge_limit(*terms)
+    if rule is Label.NONE:
+        most = _most_of_rental(context, order, size, lacks_content)
+    else:
+        _check_budget(order, rule, settlement.worst_charge(*terms))
+        most = Amount(0) if is_escrowed else settlement.charge_limit(*terms)
     if not is_escrowed:
         _check_funds(context, submission, client, most)
     _check_cover(size, most or order.budget)
@@ -113,7 +116,11 @@ def on_order(
         live_bytes=client.live_bytes + size,
     )
     cost = "its escrow pays" if is_escrowed else f"at most {usd(most)} USD is charged"
+    if job.is_rental:
+        cost = "paid by the minute, within what its client signs"
     context.note(job.id, "acked", f"rule {rule.name.lower().replace('_', '-')}, {cost}")
+    if why := work_windows.why_waits(context.state, order.client):
+        context.note(job.id, "waits", why)
     return job
 
 
@@ -200,13 +207,39 @@ def bytes_of(submission: Submission) -> int:
 
 
 def _check_cover(size: int, reserved: int) -> None:
-    least = -(-size * USD // COVERED_PER_USD)
+    least = _least_cover(size)
     if reserved < least:
         raise Refused(
             Code.BAD_AMOUNT,
             f"order: it takes {size >> 10} KiB here, and {usd(Amount(reserved))} USD are reserved, "
-            f"at least {usd(Amount(least))} are needed; raise max_price or send a smaller spec",
+            f"at least {usd(least)} are needed; raise max_price or send a smaller spec",
         )
+
+
+def _least_cover(size: int) -> Amount:
+    return Amount(-(-size * USD // COVERED_PER_USD))
+
+
+def _most_of_rental(context: StepContext, order: Order, size: int, lacks_content: bool) -> Amount:
+    """What it reserves: vouchers, and not the budget, say how long it goes on."""
+    if lacks_content:
+        raise Refused(
+            Code.NOT_STORED, "order: the coordinator lacks a rental's image or inputs; upload them"
+        )
+    rules = context.rules
+    if order.max_duration < rules.limits.meter_every:
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"order: a rental lasts at least {rules.limits.meter_every} s; raise maxDuration",
+        )
+    most = rentals.reservation(order, rules.fee_bps, rules.limits, _least_cover(size))
+    if order.budget < most:
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"order: a rental's budget must cover {rules.limits.rental_ahead} s at maxPricePerHour "
+            f"and the fee, {usd(most)} USD here; raise the budget",
+        )
+    return most
 
 
 def _check_room(context: StepContext, client: Client, size: int) -> None:
@@ -337,6 +370,8 @@ def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> 
         if pool is None:
             why = nearest_offer.no_offer(context, spec, price_max, wanted.pool)
             return Choice(wanted.pool, Label.NONE, Refused(Code.NO_OFFER, why))
+    if spec.kind.is_rental:
+        return Choice(pool, Label.NONE, None, (pool,))
     if wanted.verify_tier is VerifyTier.NONE:  # nobody audits it, so few owners are enough
         return Choice(pool, Label.UNVERIFIED, None, (pool,))
     pools = offers.auditing_pools(context, pool, wanted.pool, spec, price_max)

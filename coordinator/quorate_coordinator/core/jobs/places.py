@@ -19,7 +19,7 @@ REMATCH_SECONDS = 1
 ASK_AGAIN_SECONDS = 10
 DECLINES_MAX = 3  # so many owners who decline a job end it
 ABOUT_THE_JOB = (DeclineReason.IMAGE, DeclineReason.INPUT_UNAVAILABLE, DeclineReason.GAVE_UP)
-_UNSECURED = DeclineReason.UNSECURED
+NOT_ABOUT_THE_JOB = (DeclineReason.UNSECURED, DeclineReason.PREEMPTED)
 
 
 def match_waiting(context: StepContext, queue: JobQueue) -> None:
@@ -89,7 +89,8 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
         return end_unpaid(context, job, "stopped by its client before it gave a result")
     is_first = place.attempt < 0 or (job.is_drawing_first and not others)
     if is_first and (declined := _declined_by_all(context, job)):
-        work_windows.halve_client(context, job.order.client)
+        most = work_windows.halve_client(context, job.order.client)
+        context.note(job.id, "window", f"of its client: {most} at once; each paid run widens it")
         return end_unpaid(context, job, f"lapsed: declined by {declined}")
     if place.attempt < 0 and len(job.leases) >= ASSIGNMENTS_MAX:
         return end_unpaid(context, job, f"lapsed: {ASSIGNMENTS_MAX} assignments gave no result")
@@ -115,28 +116,39 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
 
 
 def _declined_by_all(context: StepContext, job: Job) -> str:
-    """Who declined a job and why, once three owners have, or all of its class; else "".
+    """Who declined a job and why, once three owners have, or all of its class; else ""."""
+    said = _declines(context, job)
+    owners = len(offers.owners_of(context, job.pool.id()))
+    return declined_by(context, job) if len(said) >= max(1, min(DECLINES_MAX, owners)) else ""
 
-    Reasons are the owners' word, so none weighs more than another. A Decline as unsecured is about
-    this coordinator, and not about the job. A fast job's owners are drawn whatever they offer, so
-    there only reasons count that are about the job.
+
+def declined_by(context: StepContext, job: Job) -> str:
+    """Who declined a job and why; "" if nobody did."""
+    said = _declines(context, job)
+    if not said:
+        return ""
+    hint = ""
+    if "input-unavailable" in said.values() and job.submission.spec.has_sources():
+        hint = "; a source is gone, slow, private or has changed: order again, which pins it again"
+    who = "1 provider" if len(said) == 1 else f"{len(said)} providers"
+    return f"{who}: {', '.join(said.values())}{hint}"
+
+
+def _declines(context: StepContext, job: Job) -> dict[Address, str]:
+    """Reasons are the owners' word, so none weighs more than another. A Decline as unsecured is
+    about this coordinator, and one as preempted about another job. A fast job's owners are drawn
+    whatever they offer, so there only reasons count that are about the job.
     """
     said: dict[Address, str] = {}
     for digest in job.leases:
         match context.state.leases[digest]:
             case Lease(phase=Declined(start_by=0) | Lapsed(has_given_up=True), provider=owner):
                 reason = context.state.declines[digest].decline.message.reason
-                if reason in ABOUT_THE_JOB if job.is_fast else reason is not _UNSECURED:
+                if reason in ABOUT_THE_JOB if job.is_fast else reason not in NOT_ABOUT_THE_JOB:
                     said[owner] = reason.name.lower().replace("_", "-")
             case _:
                 pass
-    owners = len(offers.owners_of(context, job.pool.id()))
-    if len(said) < max(1, min(DECLINES_MAX, owners)):
-        return ""
-    hint = ""
-    if "input-unavailable" in said.values() and job.submission.spec.has_sources():
-        hint = "; a source is gone, slow, private or has changed: order again, which pins it again"
-    return f"{len(said)} providers: {', '.join(said.values())}{hint}"
+    return said
 
 
 def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> Job:

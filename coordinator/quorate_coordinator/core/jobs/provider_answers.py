@@ -107,6 +107,8 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
             f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; "
             f"upload it first",
         )
+    if context.state.jobs[lease.job_id].is_rental:
+        raise Refused(Code.WRONG_PHASE, "commit: a rental has no result; send its last meter")
     _check_class(context, lease, message)
     moved, _ = step_lease(context, lease, event)
     _send_receipt(context, moved, event)

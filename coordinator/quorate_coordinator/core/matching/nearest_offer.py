@@ -8,9 +8,10 @@ from itertools import islice
 from quorate_attestation import fits, gpu_match
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.model import attestation_levels
-from quorate_coordinator.core.model.market_index import price_of, slot_offer
+from quorate_coordinator.core.model.market_index import slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import OWNERS_MIN_QUORUM
+from quorate_protocol.messages import egress
 from quorate_protocol.messages.job_spec import GpuRequest, JobSpec, image_digest
 from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.quantity_input import size_text
@@ -33,16 +34,16 @@ def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
     kinds: dict[_Kind, tuple[Offer, SlotOffer]] = {}
     for offer in live:
         for slot in offer.slots:
-            price, key = price_of(slot), _kind(offer, slot)
+            price, key = slot.price, _kind(offer, slot)
             known = kinds.get(key)
-            if slot.pool.is_gpu and price and (not known or price < price_of(known[1])):
+            if slot.pool.is_gpu and price and (not known or price < known[1].price):
                 kinds[key] = (offer, slot)
     if not kinds:
         return "no GPU is on offer"
     offer, slot = min(kinds.values(), key=lambda item: _distance(item, spec, wanted))
     lacking = ", ".join(_lacking(offer, slot, spec))
     return (
-        f"the nearest has {gpu_match.describe_slot(slot)} at {usd(price_of(slot))} USD an "
+        f"the nearest has {gpu_match.describe_slot(slot)} at {usd(slot.price)} USD an "
         f"hour: {lacking}"
     )
 
@@ -51,7 +52,7 @@ def _kind(offer: Offer, slot: SlotOffer) -> _Kind:
     numbers = (slot.pool.gpus, slot.vram_bytes, slot.memory_bytes, slot.cpu_millis)
     disk = (slot.scratch_bytes, slot.output_bytes, slot.input_bytes, offer.store_bytes)
     names = (slot.gpu, slot.host.capability, *offer.sandboxes)
-    return (numbers, disk, slot.cuda, offer.kinds, names, offer.images)
+    return (numbers, disk, slot.cuda, offer.kinds, names, offer.images, offer.egress)
 
 
 def _distance(
@@ -61,7 +62,7 @@ def _distance(
     lacks = len(_lacking(offer, slot, spec))
     is_other = bool(wanted.model) and slot.gpu.lower() not in gpu_match.names_called(wanted.model)
     has = min(slot.pool.gpus, wanted.count), min(slot.vram_bytes, wanted.vram_bytes_min)
-    return lacks, is_other, -has[0], -has[1], price_of(slot)
+    return lacks, is_other, -has[0], -has[1], slot.price
 
 
 def _lacking(offer: Offer, slot: SlotOffer, spec: JobSpec) -> list[str]:
@@ -136,14 +137,14 @@ def _nearest(context: StepContext, spec: JobSpec, price_max: Price, live: list[O
     if not live:
         return "no provider is alive"
     fitting = [
-        (offer.provider, slot)
+        (slot.price_for(spec.spot), _has_level(context, offer.provider, slot, spec))
         for offer in live
         for slot in offer.slots
-        if price_of(slot) and offers.fits(offer, slot, spec)
+        if slot.price and offers.fits(offer, slot, spec)
     ]
-    prices = [price_of(slot) for owner, slot in fitting if _has_level(context, owner, slot, spec)]
+    prices = [price for price, has_level in fitting if has_level]
     if fitting and not prices:
-        cheapest = min(price_of(slot) for _, slot in fitting)
+        cheapest = min(price for price, _ in fitting)
         return (
             f"none of the {len(fitting)} run slots that fit is attested at level "
             f"{spec.attestation_level}; the cheapest of them costs {usd(cheapest)} USD an hour: "
@@ -153,6 +154,20 @@ def _nearest(context: StepContext, spec: JobSpec, price_max: Price, live: list[O
         return (
             f"the cheapest offer that fits costs {usd(min(prices))} USD an hour, above "
             f"{usd(price_max)}: raise max_price"
+        )
+    willing = [offer for offer in live if spec.kind in offer.kinds]
+    if not willing:
+        return (
+            f"no owner who is alive offers {spec.kind.name.lower().replace('_', '-')}s: try later"
+        )
+    terms = [slot.is_spot for offer in willing for slot in offer.slots]
+    if spec.kind.is_rental and not spec.spot and all(terms):
+        return "those who rent do so at spot only, and end rentals when they need the machine: spot"
+    hostless = replace(spec, egress=())
+    if any(offers.fits(offer, slot, hostless) for offer in willing for slot in offer.slots):
+        return (
+            f"no owner allows egress to {', '.join(_hosts_lacking(willing, spec))}; leave it out, "
+            "or ask owners: quorate offers --rentals"
         )
     return f"no live offer has the resources; {_biggest(live, spec)}: relax resources"
 
@@ -190,4 +205,12 @@ def _biggest(live: list[Offer], spec: JobSpec) -> str:
     listed = [offer.images for offer in live]
     if all(images and image_digest(spec.image) not in images for images in listed):
         disk += f", and image {spec.image} is on no owner's list: name another image"
+    if spec.egress and (missing := _hosts_lacking(live, spec)):
+        disk += f", and no owner allows egress to {', '.join(missing)}: leave it out"
     return largest + disk
+
+
+def _hosts_lacking(live: list[Offer], spec: JobSpec) -> tuple[str, ...]:
+    """The hosts that no offer allows, or all if each is allowed by another one."""
+    allowed = [name for offer in live for name in offer.egress]
+    return egress.lacking(allowed, spec.egress) or spec.egress

@@ -15,7 +15,7 @@ from quorate_coordinator.core.model import market_index, row
 from quorate_coordinator.core.model.columns import Bucket, Positions
 from quorate_coordinator.core.model.entities import Job, PoolSlots, Provider, SlotsElsewhere
 from quorate_coordinator.core.model.events import OfferReceived
-from quorate_coordinator.core.model.needs import busy_or_not, needs_of, staked
+from quorate_coordinator.core.model.needs import busy_or_not, free, needs_of, staked
 from quorate_coordinator.core.model.row import Needs
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import StepContext
@@ -190,20 +190,22 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
 
 
 def _cheapest(context: StepContext, job: Job, bucket: Bucket, chance: int) -> Positions:
-    """Owners on probation get only unverified jobs that no owner with stake can run now."""
+    """Owners on probation get only unverified jobs that no owner with stake can run now, and no
+    rentals, because nothing is vouched to them. Spot rentals end only where nothing else is free.
+    """
     needs, most = needs_of(job.submission.spec), job.order.max_price_per_hour
     place = chance & row.SPREAD_MASK
-    found = bucket.cheapest(
-        staked(needs) if bucket.has_staked else needs,
-        most,
-        context.at,
-        place,
-        CANDIDATES_MAX,
-        job.refused_by,
-    )
+
+    def search(wanted: Needs) -> Positions:
+        return bucket.cheapest(wanted, most, context.at, place, CANDIDATES_MAX, job.refused_by)
+
+    if job.is_rental:
+        found = search(free(staked(needs)))
+        return found if found.size or job.submission.spec.spot else search(staked(needs))
+    found = search(staked(needs) if bucket.has_staked else needs)
     if found.size or not bucket.has_staked or job.ack.message.rule is not Label.UNVERIFIED:
         return found
-    found = bucket.cheapest(needs, most, context.at, place, CANDIDATES_MAX, job.refused_by)
+    found = search(needs)
     known = context.state.providers
     on_probation = [known[owner].is_on_probation for owner in bucket.owners_at(found)]
     kept: Positions = found[np.array(on_probation, dtype=bool)]
@@ -354,13 +356,14 @@ def is_of_many(context: StepContext, *pools: Hash32) -> bool:
 
 
 def offers_for(
-    context: StepContext, pool: Hash32, spec: job_rules.JobSpec, price_max: Price
+    context: StepContext, pool: Hash32, spec: job_rules.JobSpec, price_max: Price, is_free: bool
 ) -> tuple[int, Price | None]:
+    """How many fit, and the cheapest one's price. Busy ones count too unless `is_free`."""
     bucket = context.state.market.bucket(pool)
     if bucket is None:
         return 0, None
-    needs = busy_or_not(needs_of(spec))
-    first = bucket.prices_at(bucket.first(needs, price_max, context.at)).tolist()
+    needs = needs_of(spec) if is_free else busy_or_not(needs_of(spec))
+    first = bucket.prices_at(bucket.cheapest(needs, price_max, context.at, 0, 1)).tolist()
     return bucket.count(needs, price_max, context.at), Price(first[0]) if first else None
 
 

@@ -8,6 +8,7 @@ providers have declined a job of it.
 from quorate_coordinator.core.model import market_index
 from quorate_coordinator.core.model.entities import WorkWindow
 from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.messages.offer import SLOTS_MAX
 from quorate_protocol.units import Address, Hash32
@@ -29,15 +30,16 @@ def halve(context: StepContext, lease: Lease) -> None:
     _set(context, lease, max(1, before // 2))
 
 
-def halve_client(context: StepContext, account: Address) -> None:
-    """No provider wanted its job. One execution always stays."""
+def halve_client(context: StepContext, account: Address) -> int:
+    """No provider wanted its job. One execution always stays. Returns its window."""
     under_way = context.state.clients[account].under_way
     most = context.state.client_windows.get(account) or under_way
-    context.state.client_windows[account] = max(1, min(most, under_way) // 2)
+    window = context.state.client_windows[account] = max(1, min(most, under_way) // 2)
+    return window
 
 
 def widen_client(context: StepContext, client: Address) -> None:
-    """For a paid execution. A wide window ends."""
+    """For a paid execution, or the first meter of a rental. A wide window ends."""
     before = context.state.client_windows.get(client)
     if before is None:
         return
@@ -45,6 +47,14 @@ def widen_client(context: StepContext, client: Address) -> None:
         del context.state.client_windows[client]
     else:
         context.state.client_windows[client] = before + 1
+
+
+def why_waits(state: State, client: Address) -> str:
+    """Returns "" while its window has room for all that it has under way."""
+    most = state.client_windows.get(client)
+    if most is None or state.clients[client].under_way <= most:
+        return ""
+    return f"your window is {most}: owners declined a run of yours; each paid run widens it"
 
 
 def _offered(context: StepContext, lease: Lease) -> int | None:

@@ -1,8 +1,12 @@
 """Stores rows as numpy columns: first a part sorted by key, then an unsorted tail."""
 
+from collections.abc import Set as AbstractSet
+from typing import Generic, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate_protocol.messages.egress import wider
 from quorate_protocol.units import Address
 
 TAIL_MIN, TAIL_MAX = 512, 8192
@@ -107,3 +111,41 @@ class ColumnStore:
             merged[name] = column
         self._allot(merged, rows)
         self._places[self._local_column[:rows]] = np.arange(rows)
+
+
+Name = TypeVar("Name", bound=bytes | str)
+_NOBODY: AbstractSet[int] = frozenset()
+
+
+class OwnerLists(Generic[Name]):
+    """The lists of names in offers, by owner (a local number) and by name: images, hosts."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, tuple[Name, ...]] = {}
+        self._owners: dict[Name, set[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def of(self, owner: int) -> tuple[Name, ...]:
+        return self._names.get(owner, ())
+
+    def put(self, owner: int, names: tuple[Name, ...]) -> None:
+        for name in self._names.pop(owner, ()):
+            owners = self._owners[name]
+            owners.discard(owner)
+            if not owners:
+                del self._owners[name]
+        if names:
+            self._names[owner] = names
+        for name in names:
+            self._owners.setdefault(name, set()).add(owner)
+
+    def with_name(self, name: Name) -> AbstractSet[int]:
+        return self._owners.get(name, _NOBODY)
+
+
+def allowing(lists: OwnerLists[str], hosts: tuple[str, ...]) -> AbstractSet[int]:
+    """Owners that allow each host by a name that is not `*`."""
+    found = [set().union(*(lists.with_name(name) for name in wider(host))) for host in hosts]
+    return set.intersection(*found) if found else _NOBODY

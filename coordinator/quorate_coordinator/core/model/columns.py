@@ -9,22 +9,27 @@ Alternatives: sorted Python lists with bisect were three times slower at 10^5 ro
 slower. `tests/bench/market.py` has the figures.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate_coordinator.core.model.column_store import ColumnStore
+from quorate_coordinator.core.model.column_store import ColumnStore, OwnerLists, allowing
 from quorate_coordinator.core.model.row import (
+    ADDRESS_BYTES,
     FREE,
     LISTED,
+    OPEN_EGRESS,
     PRICE_LIMIT,
+    ROOM,
     SPREAD_BITS,
     SPREAD_MASK,
     Needs,
     Row,
     model_number,
+    spot_row,
 )
+from quorate_protocol.messages.egress import lacking
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 Positions = NDArray[np.int64]
@@ -55,8 +60,8 @@ class Bucket(ColumnStore):
         # answers of `first` in the second `_cheapest_known_at`, while no row changes
         self._cheapest_known: dict[tuple[Needs, int], Positions] = {}
         self._cheapest_known_at = 0
-        self._lists: dict[int, tuple[Hash32, ...]] = {}  # by local number
-        self._listed_by: dict[Hash32, set[int]] = {}  # image -> local numbers
+        self._images: OwnerLists[Hash32] = OwnerLists()
+        self._egress: OwnerLists[str] = OwnerLists()
 
     def __len__(self) -> int:
         return self._present
@@ -90,34 +95,25 @@ class Bucket(ColumnStore):
             self._used += 1
             self._searches = 0
             self._places[local], self._local_column[at] = at, local
-        for column, value in zip(self._numbers, row[:-1], strict=True):
+        for column, value in zip(self._numbers, row[:-2], strict=True):
             column[at] = value
-        self._set_list(local, row.images)
+        self._images.put(local, row.images)
+        self._egress.put(local, row.egress)
 
-    def set_free(self, owner: Address, is_free: bool) -> None:
-        at = int(self._places[self._locals[owner]])
-        bits = int(self._bits[at])
-        if is_free == bool(bits & FREE):
-            return
-        if is_free and self._failed:
-            self.put(owner, self._row_at(at)._replace(bits=bits | FREE))
-        else:
-            self._bits[at] = bits ^ FREE
+    def set_room(self, name: Address, room: int) -> None:
+        """`room`: FREE and ROOM, as far as the row has them now."""
+        at = int(self._places[self._locals[name]])
+        before = int(self._bits[at])
+        bits = before & ~(FREE | ROOM) | room
+        if bits & ~before and self._failed:
+            self.put(name, self._row_at(at)._replace(bits=bits))
+        elif bits != before:
+            self._bits[at] = bits
 
     def _row_at(self, at: int) -> Row:
-        images = self._lists.get(int(self._local_column[at]), ())
-        return Row._make([*(column.item(at) for column in self._numbers), images])
-
-    def _set_list(self, local: int, images: tuple[Hash32, ...]) -> None:
-        for image in self._lists.pop(local, ()):
-            owners = self._listed_by[image]
-            owners.discard(local)
-            if not owners:
-                del self._listed_by[image]
-        if images:
-            self._lists[local] = images
-        for image in images:
-            self._listed_by.setdefault(image, set()).add(local)
+        local = int(self._local_column[at])
+        lists = self._images.of(local), self._egress.of(local)
+        return Row._make([*(column.item(at) for column in self._numbers), *lists])
 
     def remove(self, owner: Address) -> None:
         if owner in self:
@@ -125,7 +121,8 @@ class Bucket(ColumnStore):
             at = int(self._places[self._locals[owner]])
             self._bits[at], self._until[at] = 0, 0
             self._places[self._locals[owner]] = -1
-            self._set_list(self._locals[owner], ())
+            self._images.put(self._locals[owner], ())
+            self._egress.put(self._locals[owner], ())
             self._present -= 1
 
     def _note_change(self, row: Row, before: Row | None) -> None:
@@ -152,6 +149,7 @@ class Bucket(ColumnStore):
             or row.store < needs.store
             or row.bandwidth < needs.bandwidth
             or (row.images and needs.image not in (ZERO_HASH, *row.images))
+            or lacking(row.egress, needs.egress)
         ):
             return False
         return (
@@ -224,7 +222,7 @@ class Bucket(ColumnStore):
         """The cheapest row that fits, busy or not; empty if none fits. Kept for a second, because
         every order with the same needs asks for it.
         """
-        assert not needs.bits & FREE, (
+        assert not needs.bits & (FREE | ROOM), (
             "assignments change what is free, and do not clear these answers"
         )
         if at != self._cheapest_known_at or len(self._cheapest_known) >= FAILED_MAX:
@@ -242,12 +240,12 @@ class Bucket(ColumnStore):
         return int(np.count_nonzero(self.prices_at(found) <= price_max))
 
     def owners_at(self, positions: Positions) -> list[Address]:
-        return [self.owners[local] for local in self._local_column[positions].tolist()]
+        locals_found = self._local_column[positions].tolist()
+        return [Address(self.owners[local][:ADDRESS_BYTES]) for local in locals_found]
 
     def row_of(self, position: int) -> tuple[Address, int]:
-        return self.owners[int(self._local_column[position])], int(
-            self._key[position]
-        ) >> SPREAD_BITS
+        name = self.owners[int(self._local_column[position])]
+        return Address(name[:ADDRESS_BYTES]), int(self._key[position]) >> SPREAD_BITS
 
     def prices_at(self, positions: Positions) -> NDArray[np.int64]:
         prices: NDArray[np.int64] = (self._key[positions] >> _SPREAD_BITS).view(np.int64)
@@ -319,9 +317,12 @@ class Bucket(ColumnStore):
             good &= self._bandwidth[rows] >= needs.bandwidth
         if needs.gpus:
             self._keep_with_gpus(good, search, rows)
-        if self._lists and needs.image != ZERO_HASH:
+        if self._images and needs.image != ZERO_HASH:
             is_open = (self._bits[rows] & _LISTED) == 0
             good &= is_open | np.isin(self._local_column[rows], search.listed)
+        if needs.egress:
+            is_open = (self._bits[rows] & _OPEN_EGRESS) != 0
+            good &= is_open | np.isin(self._local_column[rows], search.allowing)
         if search.without:
             good &= ~np.isin(self._local_column[rows], search.without)
         return good
@@ -338,8 +339,10 @@ class Bucket(ColumnStore):
             good &= np.isin(self._model[rows], search.models)
 
     def _search(self, needs: Needs, at: int, without: Sequence[Address] = ()) -> "_Search":
-        left_out = [self._locals[owner] for owner in without if owner in self._locals]
-        return _Search(needs, at, left_out, list(self._listed_by.get(needs.image, ())))
+        names = (name for owner in without for name in (owner, spot_row(owner)))
+        left_out = [self._locals[name] for name in names if name in self._locals]
+        listed = self._images.with_name(needs.image)
+        return _Search(needs, at, left_out, listed, allowing(self._egress, needs.egress))
 
     def _merge_if_rested(self) -> None:
         """A tail is cheap to write to and expensive to search."""
@@ -356,14 +359,22 @@ _UNSPREAD, _SPREAD, _SPREAD_BITS = (
     np.uint64(SPREAD_MASK),
     np.uint64(SPREAD_BITS),
 )
-_LISTED = np.uint64(LISTED)
+_LISTED, _OPEN_EGRESS = np.uint64(LISTED), np.uint64(OPEN_EGRESS)
 _NOBODY: Positions = np.zeros(0, np.int64)
 
 
 class _Search:
-    __slots__ = ("at", "bits", "listed", "models", "needs", "without")
+    __slots__ = ("allowing", "at", "bits", "listed", "models", "needs", "without")
 
-    def __init__(self, needs: Needs, at: int, without: list[int], listed: list[int]) -> None:
-        self.needs, self.at, self.without, self.listed = needs, at, without, listed
+    def __init__(
+        self,
+        needs: Needs,
+        at: int,
+        without: list[int],
+        listed: Iterable[int],
+        allowing: Iterable[int],
+    ) -> None:
+        self.needs, self.at, self.without = needs, at, without
+        self.listed, self.allowing = list(listed), list(allowing)
         self.models = [model_number(name) for name in needs.models]
         self.bits = np.uint64(needs.bits)

@@ -32,6 +32,7 @@ from quorate_protocol.units import (
     BlockNumber,
     Comparator,
     Hash32,
+    Milliseconds,
     Ppm,
     Price,
     Round,
@@ -275,13 +276,28 @@ class Decided(Struct, frozen=True, tag=True):
     hold_until: UnixSeconds
 
 
+class Rented(Struct, frozen=True, tag=True):
+    """The container of a rental runs, by the meters of this lease (PROTOCOL §12).
+
+    `heard_at`: when one was taken last, or this coordinator was away. `stop_by` > 0: its client
+    stopped it, and the last meter is taken until then.
+    """
+
+    assignment_hash: Hash32
+    started_at: UnixSeconds
+    heard_at: UnixSeconds
+    stop_by: UnixSeconds = UnixSeconds(0)
+    logged: Amount = Amount(0)  # pay in the public log so far
+    logged_ms: Milliseconds = Milliseconds(0)
+
+
 class Ended(Struct, frozen=True, tag=True):
-    """The job ended without a verdict: stopped, or not matched in time."""
+    """The job ended without a verdict: stopped, not matched in time, or a rental that ran."""
 
     reason: str
 
 
-JobPhase = Matching | Running | AwaitingRound | Revealing | Decided | Ended
+JobPhase = Matching | Running | AwaitingRound | Revealing | Rented | Decided | Ended
 
 
 class SlotList(Struct, frozen=True):
@@ -352,6 +368,7 @@ class Job(Struct, frozen=True):
     is_released: bool = False  # all its money is final
     receipt_cid: str | None = None
     live_bytes: int = 0  # of memory, that it takes while it is live
+    allowed: Amount | None = None  # of a rental: what its client lets it cost; None = its budget
 
     @property
     def order(self) -> Order:
@@ -368,6 +385,10 @@ class Job(Struct, frozen=True):
             return self.pool.id(), slot.index
         number, place = place_in(self.list_lengths, slot.index)
         return self.pools[number].id(), place
+
+    @property
+    def is_rental(self) -> bool:
+        return self.submission.spec.kind.is_rental
 
     @property
     def is_exact(self) -> bool:

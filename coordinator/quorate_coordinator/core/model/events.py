@@ -25,7 +25,9 @@ from quorate_protocol.units import (
     Address,
     Amount,
     BlockNumber,
+    ExitStatus,
     Hash32,
+    Milliseconds,
     Round,
     Seconds,
     Sequence,
@@ -97,6 +99,17 @@ class RevealReceived(Struct, frozen=True, tag=True):
     reveal: Reveal
     has_opened: bool
     opens_within: Seconds = Seconds(0)
+
+
+class MeterReceived(Struct, frozen=True, tag=True):
+    """How long a rental's container has run, as `provider` says. The reply may be the refusal that
+    ends the rental, because that changes the state.
+    """
+
+    assignment_hash: Hash32
+    usage_ms: Milliseconds
+    exit_status: ExitStatus | None
+    provider: Address
 
 
 class CheckedGpu(Struct, frozen=True):
@@ -172,6 +185,14 @@ class GiveBackAsked(Struct, frozen=True, tag=True):
 
     client: Address
     amount: Amount
+
+
+class AllowanceNamed(Struct, frozen=True, tag=True):
+    """A client says how much its rental may cost in all."""
+
+    job_id: Hash32
+    client: Address
+    most: Amount
 
 
 class LogRead(Struct, frozen=True, tag=True):
@@ -394,6 +415,7 @@ Event = (
     | CommitReceived
     | EquivocationSeen
     | RevealReceived
+    | MeterReceived
     | OutputsCompared
     | AttestationReceived
     | OrderReceived
@@ -401,6 +423,7 @@ Event = (
     | VoucherReceived
     | StopReceived
     | GiveBackAsked
+    | AllowanceNamed
     | LogRead
     | RoundAppeared
     | ChainAdvanced

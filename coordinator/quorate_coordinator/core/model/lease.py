@@ -1,7 +1,8 @@
 """The lease machine: one provider's agreement to execute one order.
 
 Assigned → Accepted → Committed → Closed → Revealed, or one of the ends Declined, Lapsed, Silent,
-Stopped. Deadlines come from the signed messages. `step` gets the time as `at`.
+Stopped. A rental goes from Accepted to Live, and then to Returned. Deadlines come from the signed
+messages. `step` gets the time as `at`.
 """
 
 from enum import StrEnum
@@ -23,7 +24,7 @@ from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes
-from quorate_protocol.units import ZERO_HASH, Address, Hash32, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Milliseconds, UnixSeconds
 from quorate_protocol.values import replace
 
 # ------------------------------------------------------------------------------------------- phases
@@ -46,6 +47,20 @@ class Accepted(Struct, frozen=True, tag=True):
     heard_at: UnixSeconds  # when its provider accepted it, or named it last
     accepted_at: UnixSeconds
     is_fetching: bool = False  # by the last heartbeat that named it
+
+
+class Live(Struct, frozen=True, tag=True):
+    """The container of a rental runs. `usage_ms`: by its newest meter."""
+
+    accept: Envelope[Accept]
+    accepted_at: UnixSeconds
+    usage_ms: Milliseconds
+
+
+class Returned(Struct, frozen=True, tag=True):
+    """A rental that ran has ended."""
+
+    usage_ms: Milliseconds
 
 
 class Committed(Struct, frozen=True, tag=True):
@@ -100,9 +115,21 @@ class Stopped(Struct, frozen=True, tag=True):
     """The client stopped the job before the provider accepted it."""
 
 
-Phase = Assigned | Accepted | Committed | Closed | Revealed | Declined | Lapsed | Silent | Stopped
+Phase = (
+    Assigned
+    | Accepted
+    | Live
+    | Returned
+    | Committed
+    | Closed
+    | Revealed
+    | Declined
+    | Lapsed
+    | Silent
+    | Stopped
+)
 WithCommit = Committed | Closed | Revealed | Silent
-TERMINAL = (Revealed, Declined, Lapsed, Silent, Stopped)
+TERMINAL = (Returned, Revealed, Declined, Lapsed, Silent, Stopped)
 
 
 class Lease(Struct, frozen=True):
@@ -131,7 +158,7 @@ class Lease(Struct, frozen=True):
     @property
     def occupies_slot(self) -> bool:
         """From the assignment until the commit or the end (I2)."""
-        return isinstance(self.phase, Assigned | Accepted)
+        return isinstance(self.phase, Assigned | Accepted | Live)
 
 
 def class_of(lease: Lease) -> Hash32:
@@ -159,6 +186,16 @@ class BatchClosed(Struct, frozen=True):
     closed_at: UnixSeconds
 
 
+class UsageTaken(Struct, frozen=True):
+    """A meter of a rental was checked, and counts."""
+
+    usage_ms: Milliseconds
+
+
+class RentalEnded(Struct, frozen=True):
+    """A rental that runs ends, for whatever reason."""
+
+
 class ClientStopped(Struct, frozen=True):
     """The client's Stop arrived, and counts from now on."""
 
@@ -171,6 +208,8 @@ Event = (
     | BatchClosed
     | RevealReceived
     | ClientStopped
+    | UsageTaken
+    | RentalEnded
     | Tick
 )
 
@@ -209,6 +248,12 @@ def step(
             return _reveal(lease, event, at)
         case ClientStopped():
             return _stop(lease, at, limits)
+        case UsageTaken(usage_ms):
+            assert isinstance(lease.phase, Accepted | Live), "only an accepted rental is metered"
+            return _to(lease, Live(lease.phase.accept, lease.phase.accepted_at, usage_ms))
+        case RentalEnded():
+            assert isinstance(lease.phase, Live), "only a rental that runs ends"
+            return _to(lease, Returned(lease.phase.usage_ms), Effect.SLOT_FREED)
         case Tick():
             return _tick(lease, at, limits)
         case _:

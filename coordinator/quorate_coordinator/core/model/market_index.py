@@ -21,6 +21,7 @@ from quorate_coordinator.core.model.needs import sandbox_bits
 from quorate_coordinator.core.model.row import Row
 from quorate_coordinator.core.model.tables import StateTables
 from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.egress import EVERY_HOST
 from quorate_protocol.messages.eligible_list import EligibleList, joined
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
@@ -29,7 +30,7 @@ from quorate_protocol.messages.signed import Accept
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules.reputation import rank
 from quorate_protocol.rules.reputation.fold import Trusts, trust_root
-from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
+from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, UnixSeconds
 
 B = TypeVar("B", bound=bytes)
 
@@ -64,11 +65,6 @@ LISTS_MAX = 32
 LISTS_SLOTS_MAX = 1 << 20  # slots in all eligible lists that are kept for their proofs
 
 
-def price_of(slot: SlotOffer) -> Price:
-    """The price that tasks pay: on-demand, else spot."""
-    return slot.on_demand or slot.spot
-
-
 def slot_offer(offer: Offer, pool: Hash32) -> SlotOffer | None:
     return next((slot for slot in offer.slots if slot.pool.id() == pool), None)
 
@@ -101,11 +97,22 @@ def _held_in(state: StateTables, held: tuple[Hash32, ...], pool: Hash32) -> int:
     return sum(1 for lease in held if state.leases[lease].assignment.message.pool == pool)
 
 
-def _is_free(state: StateTables, provider: Provider, slot: SlotOffer, pool: Hash32) -> bool:
-    """Leases are looked at only if they are enough to fill the slots."""
+def _room(state: StateTables, provider: Provider, slot: SlotOffer, pool: Hash32) -> int:
+    """Leases are looked at only if they are enough to fill the slots. To a rental on demand, the
+    run slots of spot rentals are free: so at most one waits for each of them (PROTOCOL 12.42).
+    """
     held = state.leases_in_slots.get(provider.owner) or ()
-    count = _most_held(state, provider, slot, pool)
-    return count > len(held) or count > _held_in(state, held, pool)
+    most = _most_held(state, provider, slot, pool)
+    if most > len(held) or most > _held_in(state, held, pool):
+        return rows.FREE | rows.ROOM
+    if not slot.has_two_prices:
+        return 0
+    others = tuple(lease for lease in held if not _is_spot(state, lease))
+    return rows.ROOM if most > _held_in(state, others, pool) else 0
+
+
+def _is_spot(state: StateTables, lease: Hash32) -> bool:
+    return state.jobs[state.leases[lease].job_id].submission.spec.spot
 
 
 def _changes_rows(before: Provider, after: Provider) -> bool:
@@ -200,13 +207,19 @@ class MarketIndex:
                 if bucket is None:
                     bucket = self.buckets[pool] = Bucket()
                     self.pools[pool] = slot.pool
-                bucket.put(owner, self._row(provider, offer, slot, pool))
+                row = self._row(provider, offer, slot, pool)
+                bucket.put(owner, row)
+                if slot.has_two_prices:
+                    bucket.put(rows.spot_row(owner), _spot_row(row, slot, provider))
+                else:
+                    bucket.remove(rows.spot_row(owner))
         slots = offer.slots if now and offer is not None else ()
         self._count_hosts(owner, frozenset((item.pool.id(), item.host.digest()) for item in slots))
         if before != now:
             for pool in before:
                 if pool not in now:
                     self.buckets[pool].remove(owner)
+                    self.buckets[pool].remove(rows.spot_row(owner))
                     self._left.append(pool)
             if len(self._class_sets) >= CLASS_SETS_MAX:
                 self._class_sets.clear()
@@ -250,21 +263,27 @@ class MarketIndex:
         if provider is None or provider.offer is None:
             return
         for slot, pool in zip(provider.offer.slots, self._classes[owner], strict=True):
-            self.buckets[pool].set_free(owner, _is_free(self._state, provider, slot, pool))
+            room = _room(self._state, provider, slot, pool)
+            self.buckets[pool].set_room(owner, room)
+            if slot.has_two_prices:
+                self.buckets[pool].set_room(rows.spot_row(owner), room & rows.FREE)
 
     def _row(self, provider: Provider, offer: Offer, slot: SlotOffer, pool: Hash32) -> Row:
-        owner, price = provider.owner, price_of(slot)
+        owner, price = provider.owner, slot.price
         bits = _fixed_bits(offer.kinds, fits.sandboxes_in(slot, offer.sandboxes))
         if price > 0:
             bits |= rows.PRICED
-        if _is_free(self._state, provider, slot, pool):
-            bits |= rows.FREE
+        bits |= 0 if slot.is_spot else rows.ON_DEMAND
+        bits |= 0 if slot.has_two_prices else rows.SPOT
+        bits |= _room(self._state, provider, slot, pool)
         if owner in self._staked.get(pool, NOBODY_STAKED).owners:
             bits |= rows.STAKED
         if offer.cached:
             bits |= rows.CACHING
         if offer.images:
             bits |= rows.LISTED
+        if EVERY_HOST in offer.egress:
+            bits |= rows.OPEN_EGRESS
         trusts = self._state.trust.get(owner)
         if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
             bits |= rows.STRUCK
@@ -290,6 +309,7 @@ class MarketIndex:
             store=offer.store_bytes,
             bandwidth=offer.bandwidth,
             images=offer.images,
+            egress=offer.egress,
             record=rank.slot_ppm(trusts, level),
         )
 
@@ -394,6 +414,11 @@ class MarketIndex:
             root = trust_root(self._state.trust, trust_class)
             self._trust_roots[trust_class] = root
         return root
+
+
+def _spot_row(row: Row, slot: SlotOffer, provider: Provider) -> Row:
+    bits = row.bits & ~(rows.PRESENT | rows.ON_DEMAND | rows.ROOM) | rows.SPOT
+    return row._replace(key=rows.key_of(slot.spot, provider.index), bits=bits)
 
 
 @lru_cache(maxsize=256)

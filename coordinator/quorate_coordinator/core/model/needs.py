@@ -7,30 +7,39 @@ from quorate_coordinator.core.model.row import (
     ATTESTED,
     FREE,
     KIND_BIT,
+    ON_DEMAND,
     PRESENT,
     PRICED,
     REGISTRY,
+    ROOM,
     SANDBOX_BIT,
+    SPOT,
     STAKED,
     Needs,
 )
 from quorate_protocol.messages.job_spec import JobSpec, Resources, image_digest, is_image_cid
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.rules import quotes
-from quorate_protocol.units import Hash32, JobKind
+from quorate_protocol.units import Hash32
 
 
 def needs_of(spec: JobSpec) -> Needs:
-    return _needs(
-        spec.kind,
-        spec.sandbox,
+    needs = _needs(
+        _bits(spec) | sandbox_bits((spec.sandbox,)),
         spec.resources,
-        spec.attestation_level,
         spec.input_bytes(),
         quotes.bandwidth_least(spec),
-        is_image_cid(spec.image),
         image_digest(spec.image),
     )
+    return needs._replace(egress=spec.egress) if spec.egress else needs
+
+
+def _bits(spec: JobSpec) -> int:
+    bits = (SPOT if spec.spot else PRESENT) | PRICED | 1 << KIND_BIT + spec.kind
+    bits |= ON_DEMAND | ROOM if spec.kind.is_rental and not spec.spot else FREE
+    bits |= ATTESTED if spec.attestation_level else 0
+    bits |= 0 if is_image_cid(spec.image) else REGISTRY
+    return bits
 
 
 _SANDBOX_BITS = {kind.value: 1 << SANDBOX_BIT + index for index, kind in enumerate(Sandbox)}
@@ -45,18 +54,7 @@ def sandbox_bits(names: tuple[str, ...]) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _needs(
-    kind: JobKind,
-    sandbox: str,
-    resources: Resources,
-    attestation_level: int,
-    inputs: int,
-    bandwidth: int,
-    is_cid: bool,
-    image: Hash32,
-) -> Needs:
-    bits = PRESENT | FREE | PRICED | 1 << KIND_BIT + kind | sandbox_bits((sandbox,))
-    bits |= (ATTESTED if attestation_level else 0) | (0 if is_cid else REGISTRY)
+def _needs(bits: int, resources: Resources, inputs: int, bandwidth: int, image: Hash32) -> Needs:
     needs = Needs(
         bits,
         resources.memory_bytes,
@@ -82,7 +80,12 @@ def _needs(
 
 @lru_cache(maxsize=4096)
 def busy_or_not(needs: Needs) -> Needs:
-    return needs._replace(bits=needs.bits & ~FREE)
+    return needs._replace(bits=needs.bits & ~(FREE | ROOM))
+
+
+@lru_cache(maxsize=4096)
+def free(needs: Needs) -> Needs:
+    return needs._replace(bits=needs.bits | FREE)
 
 
 @lru_cache(maxsize=4096)

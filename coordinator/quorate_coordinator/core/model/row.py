@@ -6,21 +6,29 @@ import zlib
 from functools import lru_cache
 from typing import NamedTuple
 
-from quorate_protocol.units import ZERO_HASH, Hash32
+from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 # Features of a row. A row without any is a tombstone: it was replaced or removed.
+# PRESENT: its price is that of all but spot rentals.
 PRESENT, FREE, PRICED, STAKED, CACHING, STRUCK, ATTESTED, REGISTRY = (1 << bit for bit in range(8))
+OPEN_EGRESS = 1 << 41  # its owner lets rentals reach every public host
 LISTED = 1 << 40  # it runs only the images of its owner's list
+ON_DEMAND = 1 << 42  # it has an on-demand price
+SPOT = 1 << 43  # its price is that of spot rentals
+ROOM = 1 << 44  # for a rental on demand: free, or a spot rental would end for it
 KIND_BIT = 8  # and up: job kinds
 SANDBOX_BIT = 16  # and up: sandboxes, in the order of `ports.Sandbox`
 
+ADDRESS_BYTES = 20
 SPREAD_BITS = 24
 SPREAD_MASK = (1 << SPREAD_BITS) - 1
 PRICE_LIMIT = (1 << 40) - 1
 
 
 class Row(NamedTuple):
-    """One provider in one class. The numbers are those of one run slot."""
+    """One provider in one class. The numbers are those of one run slot. A provider with two prices
+    has a second row for spot rentals (`spot_row`).
+    """
 
     key: int  # price << 24 | position in the ring of that price
     bits: int
@@ -39,6 +47,7 @@ class Row(NamedTuple):
     bandwidth: int = 0  # bytes a second of fetches
     record: int = 0  # what the provider's reputation adds to the price's factor, in ppm
     images: tuple[Hash32, ...] = ()  # the only ones that it runs; empty = any
+    egress: tuple[str, ...] = ()  # hosts that its owner lets rentals reach
 
 
 class Needs(NamedTuple):
@@ -60,6 +69,12 @@ class Needs(NamedTuple):
     store: int = 0
     bandwidth: int = 0
     image: Hash32 = ZERO_HASH  # its digest; zero = any
+    egress: tuple[str, ...] = ()  # hosts that it wants to reach
+
+
+def spot_row(owner: Address) -> Address:
+    """Names the row with the spot price of an owner that has two prices: the owner comes first."""
+    return Address(owner + b"spot")
 
 
 def key_of(price: int, number: int) -> int:

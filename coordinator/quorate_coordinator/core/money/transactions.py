@@ -87,6 +87,13 @@ def _owed(context: StepContext) -> dict[Address, tuple[Amount, Amount]]:
     }
 
 
+def is_payroll_due(context: StepContext) -> bool:
+    """Whether the next look may pay somebody. Its cost is linear in accounts, as that look's."""
+    own = context.state.own
+    is_looking = 0 < own.money_at <= context.at
+    return is_looking and _is_free(context, PAYROLL) and bool(_owed(context))
+
+
 def _pay(context: StepContext, owed: dict[Address, tuple[Amount, Amount]]) -> None:
     own = context.state.own
     if not owed or not _is_free(context, PAYROLL):

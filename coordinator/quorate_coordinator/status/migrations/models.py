@@ -57,7 +57,9 @@ class Run(Base):
     outcome: Mapped[str | None] = mapped_column(String(16))
     """The verdict's: accepted, unresolved, cannot_verify, lapsed."""
     ending: Mapped[str] = mapped_column(String(16))
-    """The outcome, or stopped (by its client), or unmatched (the order expired); "" before."""
+    """The outcome, accepted for a rental that was charged, or stopped (by its client), or unmatched
+    (the order expired); "" before.
+    """
     executions: Mapped[int]
     audits: Mapped[int]
     """Executions by auditors."""

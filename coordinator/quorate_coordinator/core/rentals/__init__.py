@@ -1,0 +1,1 @@
+"""Rentals: machines leased by the minute, without a result (PROTOCOL §12)."""
