@@ -19,24 +19,28 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from types import GenericAlias, TracebackType
+from types import GenericAlias
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args
 
 from quorate.client import market as asynchronous
+from quorate.client import rental as asynchronous_rental
 from quorate.client import run as asynchronous_run
 from quorate.client.base.client_ledger import OrderRecord, SpendingTotals
 from quorate.client.base.profile import Profile
 from quorate.client.base.session import Notice, ignore_notice
 from quorate.job.job import Job
 from quorate.programs import functions as asynchronous_functions
+from quorate.sandboxes import pool as asynchronous_pool
+from quorate.sandboxes import sandbox as asynchronous_sandbox
 from quorate.sources.resolution import Endpoints
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.views import InfoView
-from quorate_protocol.units import Hash32
+from quorate_protocol.units import Amount, Hash32
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+W = TypeVar("W")
 JOIN_SECONDS = 10.0
 
 
@@ -123,17 +127,24 @@ def _twin(
     return call
 
 
-class Run:
-    """Blocking version of `quorate.client.run.Run`. Same errors."""
-
-    def __init__(self, loop: _LoopThread, run: asynchronous_run.Run) -> None:
-        self._loop, self._wrapped = loop, run
-        self.job_id: Hash32 = run.job_id
-        self.name = run.name
+class _Wrapper(Generic[W]):
+    def __init__(self, loop: _LoopThread, wrapped: W) -> None:
+        self._loop, self._wrapped = loop, wrapped
 
     def __repr__(self) -> str:
-        """Names the run by its whole id."""
         return repr(self._wrapped)
+
+
+class Run(_Wrapper[asynchronous_run.Run]):
+    """Blocking version of `quorate.client.run.Run`. Same errors."""
+
+    @property
+    def job_id(self) -> Hash32:
+        return self._wrapped.job_id
+
+    @property
+    def name(self) -> str:
+        return self._wrapped.name
 
     @property
     def id(self) -> str:
@@ -145,8 +156,71 @@ class Run:
     history = _yields(asynchronous_run.Run.history)
     logs = _yields(asynchronous_run.Run.logs)
     stop = _waits(asynchronous_run.Run.stop)
+    why_ended = _waits(asynchronous_run.Run.why_ended)
     wait = _waits(asynchronous_run.Run.wait)
     result = _waits(asynchronous_run.Run.result)
+
+
+class Rental(_Wrapper[asynchronous_rental.Rental]):
+    """Blocking version of `quorate.client.rental.Rental`, without `connect`. Same errors."""
+
+    @property
+    def run(self) -> Run:
+        return Run(self._loop, self._wrapped.run)
+
+    started = _waits(asynchronous_rental.Rental.started)
+    keep = _waits(asynchronous_rental.Rental.keep)
+    extend = _waits(asynchronous_rental.Rental.extend)
+    stop = _waits(asynchronous_rental.Rental.stop)
+
+
+class Sandbox(_Wrapper[asynchronous_sandbox.Sandbox]):
+    """Blocking version of `quorate.sandboxes.sandbox.Sandbox`. Same errors."""
+
+    @property
+    def id(self) -> str:
+        """Returns the id of its rental."""
+        return self._wrapped.id
+
+    @property
+    def is_connected(self) -> bool:
+        """Returns False once it ended, or its connection broke."""
+        return self._wrapped.is_connected
+
+    exec = _waits(asynchronous_sandbox.Sandbox.exec)
+    stream = _yields(asynchronous_sandbox.Sandbox.stream)
+    upload = _waits(asynchronous_sandbox.Sandbox.upload)
+    download = _waits(asynchronous_sandbox.Sandbox.download)
+    list = _waits(asynchronous_sandbox.Sandbox.list)
+    port = _waits(asynchronous_sandbox.Sandbox.port)
+    spent = _waits(asynchronous_sandbox.Sandbox.spent)
+    prepare = _waits(asynchronous_sandbox.Sandbox.prepare)
+    why_over = _waits(asynchronous_sandbox.Sandbox.why_over)
+    close = _waits(asynchronous_sandbox.Sandbox.close)
+
+
+class Sandboxes(_Wrapper[asynchronous_pool.Sandboxes]):
+    """Blocking version of `quorate.sandboxes.pool.Sandboxes`. Same errors."""
+
+    @property
+    def ready(self) -> int:
+        """Returns how many run and wait."""
+        return self._wrapped.ready
+
+    @contextmanager
+    def sandbox(self) -> Iterator[Sandbox]:
+        """Hands out a sandbox that runs already, and destroys it at the end."""
+        with _entered(self._loop, self._wrapped.sandbox()) as made:
+            yield Sandbox(self._loop, made)
+
+
+@contextmanager
+def _entered(loop: _LoopThread, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    made = loop.call(manager.__aenter__())
+    try:
+        yield made
+    finally:
+        loop.call(manager.__aexit__(None, None, None))
 
 
 class FunctionRun(Generic[R]):
@@ -238,12 +312,7 @@ class Market:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Disconnects. Runs continue."""
         try:
             self._loop.call(self._opened.__aexit__(None, None, None))
@@ -276,6 +345,29 @@ class Market:
     submit_element = _orders(asynchronous.Market.submit_element)
     plan_element = _waits(asynchronous.Market.plan_element)
 
+    def rental(self, name: str | bytes) -> Rental:
+        """Returns a rental of this profile by its name or id."""
+        return Rental(self._loop, self._loop.call(self._wrapped.rental(name)))
+
+    @contextmanager
+    def sandbox(self, image: str | Path, **options: Any) -> Iterator[Sandbox]:
+        """Rents a machine for commands and files, and destroys it at the end of the block."""
+        with _entered(self._loop, self._wrapped.sandbox(image, **options)) as made:
+            yield Sandbox(self._loop, made)
+
+    @contextmanager
+    def sandboxes(
+        self, image: str | Path, *, warm: int = 2, idle: str | int = "10m", **options: Any
+    ) -> Iterator[Sandboxes]:
+        """Keeps sandboxes running for the time of the block."""
+        pool = self._wrapped.sandboxes(image, warm=warm, idle=idle, **options)
+        with _entered(self._loop, pool) as made:
+            yield Sandboxes(self._loop, made)
+
+    def open_rentals(self) -> list[OrderRecord]:
+        """Returns this profile's rentals here that are not settled yet, newest first."""
+        return self._wrapped.open_rentals()
+
     def map(self, job: Job, params: Iterable[Mapping[str, str]] | None = None) -> list[Run]:
         """Submits one job for each element of the job's sweep, or for each set of variables."""
         return [Run(self._loop, run) for run in self._loop.call(self._wrapped.map(job, params))]
@@ -288,6 +380,10 @@ class Market:
     def entry(self, job_id: Hash32) -> OrderRecord:
         """Returns this profile's own record of one order."""
         return self._wrapped.entry(job_id)
+
+    def costs_of(self, beginning: str) -> tuple[Amount, Amount]:
+        """Returns what orders whose names begin so cost, and what open ones may cost."""
+        return self._wrapped.costs_of(beginning)
 
     def debt(self) -> SpendingTotals:
         """Returns what this profile's orders cost, and what open ones may still cost."""

@@ -87,6 +87,8 @@ def explain_os_error(error: BaseException) -> str:
 
 EXTRA_OF = {
     "docker": "node",
+    "asyncssh": "rent",
+    "mcp": "mcp",
     "pynvml": "node",
     "prometheus_client": "node",
     "sqlalchemy": "coordinator",

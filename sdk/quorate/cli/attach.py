@@ -14,7 +14,7 @@ from rich.progress import Progress as Bars
 
 from quorate.base.errors import REMEDIES, QuorateError, RefusedError, UsageError
 from quorate.base.exit_codes import ExitCode
-from quorate.cli import rendering
+from quorate.cli import rendering, rental_text
 from quorate.cli.context import Context, emit, note
 from quorate.cli.failures import why_failed
 from quorate.cli.program_output import ProgramOutput
@@ -67,23 +67,26 @@ def check_funds(plan: Plan, account: AccountView, deposit: str) -> None:
             f"{moment(account.closes_at)}: `{deposit} AMOUNT`"
         )
     available = max(0, account.locked - account.charged - account.reserved)
-    if available >= plan.worst_charge:
+    if available >= plan.upfront:
         return
     expected = "" if plan.estimate is None else f"; it will probably cost {plan.estimate.short()}"
     none = "" if account.locked else "your tab for this coordinator is empty; "
-    code, lacking = Code.INSUFFICIENT_FUNDS, usd(plan.worst_charge - available)
+    code, lacking = Code.INSUFFICIENT_FUNDS, usd(plan.upfront - available)
+    is_rental = plan.packed.spec.kind.is_rental
+    what = "what is paid ahead" if is_rental else "its worst case"
+    longest = "--for" if is_rental else "max_duration"
     raise RefusedError(
         code.value,
         MEANINGS[code].sentence,
-        f"{none}until the run ends, its worst case of {format_amount(plan.worst_charge)} must be "
+        f"{none}until the run ends, {what} of {format_amount(plan.upfront)} must be "
         f"available, and {format_amount(available)} is{expected}",
-        f"`{deposit} {lacking}`, or a lower max_price or max_duration",
+        f"`{deposit} {lacking}`, or a lower max_price or {longest}",
     )
 
 
 def suggest_escrow(job: Job, plan: Plan) -> None:
     """Prints that a large order is safer with an escrow of its own."""
-    if not job.escrow and plan.worst_charge > ESCROW_SUGGESTED_ABOVE:
+    if not (job.escrow or job.is_rental) and plan.worst_charge > ESCROW_SUGGESTED_ABOVE:
         note(
             f"above {format_amount(ESCROW_SUGGESTED_ABOVE)}, --escrow is safer: the budget stays "
             "on chain until two owners agree"
@@ -92,6 +95,8 @@ def suggest_escrow(job: Job, plan: Plan) -> None:
 
 def question(plan: Plan) -> str:
     expected = "" if plan.estimate is None else f" for {plan.estimate.short()}"
+    if plan.packed.spec.kind.is_rental:
+        return f"Rent{expected}, and sign {format_amount(plan.reserved)} ahead?"
     return f"Submit{expected}, at most {format_amount(plan.worst_charge)}?"
 
 
@@ -144,6 +149,8 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
                 "expectedFromRuns": None if plan.estimate is None else plan.estimate.runs,
                 "budgetMicroUsd": plan.budget,
                 "reservedMicroUsd": plan.reserved,
+                "hourMicroUsd": rental_text.hour_of(view) if job.is_rental else None,
+                "aheadSeconds": job.ahead_seconds() if job.is_rental else None,
                 "leadMicroUsd": plan.lead.most,
                 "leadInUseMicroUsd": plan.lead.in_use,
                 "nearest": view.nearest,
@@ -154,7 +161,8 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
             }
         )
         return
-    table(["PLAN", ""], rendering.plan_rows(plan, job.accept_unwitnessed))
+    rows = rental_text.rental_rows(plan, job) if job.is_rental else None
+    table(["PLAN", ""], rows or rendering.plan_rows(plan, job.accept_unwitnessed))
     show_owners(job, plan)
     if job.public:
         note(PUBLIC_NOTE)

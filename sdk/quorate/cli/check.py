@@ -17,7 +17,7 @@ from quorate.base.exit_codes import ExitCode
 from quorate.cli.check_on_market import MarketCheck, Ordering, check_on_market
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.job_flags import CHECKED, JobFlags, job_of
-from quorate.cli.jobs import PRICE_MISSING, Command, File, ImageName, Yes
+from quorate.cli.jobs import Command, File, ImageName, Yes
 from quorate.cli.terminal_text import plain
 from quorate.client.base.result import describe_exit
 from quorate.job.job import Job
@@ -104,9 +104,8 @@ def image_check(
     """Runs a command twice, here or on the market, and says which comparator fits its results."""
     _refuse_existing(output)
     flags, ordering = JobFlags(**typed), _ordering(ctx, on_market, tries, yes)
-    if ordering is not None and not flags.max_price:
-        raise UsageError(PRICE_MISSING)
-    job = job_of(flags, image, list(command or []), flags.max_price or PRICE)
+    price = flags.max_price or ("" if ordering else PRICE)
+    job = job_of(flags, image, list(command or []), price)
     run_async(_check(job, output, json, ordering))
 
 

@@ -5,7 +5,8 @@ A command's module is imported when the command is used, so that each start load
 
 from dataclasses import dataclass
 
-RUNS, MARKET, PROFILE, TOOLS = "Runs", "Market", "Profile and money", "Tools"
+RUNS, RENTALS, MARKET = "Runs", "Rentals", "Market"
+PROFILE, TOOLS = "Profile and money", "Tools"
 PROGRAMS = "Programs"
 
 
@@ -26,6 +27,18 @@ ROWS = (
     Row("plan", "quorate.cli.jobs:plan", "Show what a job file would cost.", RUNS),
     Row("validate", "quorate.cli.jobs:validate", "Check a job file without network.", RUNS),
     Row("check", "quorate.cli.check:check", "Try a job file twice on this machine.", RUNS),
+    Row("rent", "quorate.cli.rent:rent", "Rent a machine by the minute.", RENTALS),
+    Row("shell", "quorate.cli.ways_in:shell", "Open a shell in a rental.", RENTALS),
+    Row("cp", "quorate.cli.ways_in:cp", "Copy files into a rental or out.", RENTALS),
+    Row("forward", "quorate.cli.ways_in:forward", "Reach ports of a rental.", RENTALS),
+    Row("jupyter", "quorate.cli.ways_in:jupyter", "Open Jupyter in a rental.", RENTALS),
+    Row("ssh-config", "quorate.cli.ways_in:ssh_config", "Let plain ssh reach rentals.", RENTALS),
+    Row("extend", "quorate.cli.rent:extend", "Pay a rental ahead.", RENTALS),
+    Row("keep", "quorate.cli.rent:keep", "Let a rental go on meanwhile.", RENTALS),
+    Row("serve", "quorate.cli.serving:serve", "Serve something from rented machines.", RENTALS),
+    Row("keys", "quorate.cli.keys:keys_app", "Keys of your services.", RENTALS),
+    Row("mcp", "quorate.cli.mcp:mcp", "Let an agent rent sandboxes.", RENTALS),
+    Row("stream", "quorate.cli.ways_in:stream", "Carry ssh.", RENTALS, is_hidden=True),
     Row("ps", "quorate.cli.runs:ps", "List your runs.", RUNS),
     Row("logs", "quorate.cli.runs:logs", "Print what a program wrote.", RUNS),
     Row("events", "quorate.cli.runs:events", "Print the history of a run.", RUNS),

@@ -124,6 +124,14 @@ class Context:
 
         return Market(self.profile(), notice=note, is_reading=True)
 
+    def profile_flags(self) -> list[str]:
+        """The words by which another process of this user opens the same profile."""
+        home, file = self.home_in_use(), self._passphrase_file()
+        if self.devnet is not None:
+            file = self._devnet_client(self.devnet).password_file
+        words = ["--home", str(home.absolute())]
+        return words if file is None else [*words, "--password-file", str(file.absolute())]
+
     def home_in_use(self) -> Path:
         return self.profile_home() if self.devnet is None else self._devnet_client(self.devnet).home
 

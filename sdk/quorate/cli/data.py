@@ -237,7 +237,7 @@ def serve(
 
 
 def _place(ctx: typer.Context, folder: Path | None) -> Path:
-    return folder or context_of(ctx).profile_home() / "content"
+    return folder or context_of(ctx).home_in_use() / "content"
 
 
 @asynccontextmanager

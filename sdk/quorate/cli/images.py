@@ -34,6 +34,9 @@ def image_build(
     packages: Annotated[
         list[str] | None, typer.Option("--with", help="Installed package to include. Repeatable.")
     ] = None,
+    shell: Annotated[
+        bool, typer.Option("--shell", help="Include this machine's shell and its usual programs.")
+    ] = False,
     dockerfile: Annotated[
         Path | None,
         typer.Option(help="Dockerfile, or its folder, that the local engine builds instead."),
@@ -42,9 +45,10 @@ def image_build(
 ) -> None:
     """Makes a deterministic image from this Python, or one from a Dockerfile.
 
-    The image of this Python has no shell, so give its commands as lists of words.
+    The image of this Python has no shell without --shell; then give its commands as lists of
+    words. Machines that you rent and work in need one.
     """
-    image_id = build_image(output, python, packages or (), dockerfile)
+    image_id = build_image(output, python, packages or (), dockerfile, shell)
     size, cid = output.stat().st_size, str(cid_of_path(output))
     if json:
         emit({"path": str(output), "cid": cid, "imageId": f"sha256:{image_id}", "bytes": size})
@@ -53,7 +57,11 @@ def image_build(
 
 
 def build_image(
-    output: Path, is_python: bool, packages: Sequence[str], dockerfile: Path | None
+    output: Path,
+    is_python: bool,
+    packages: Sequence[str],
+    dockerfile: Path | None,
+    has_shell: bool = False,
 ) -> str:
     """Writes the archive and returns the image's id in hex. UsageError says what is missing."""
     if is_python == (dockerfile is not None):
@@ -61,15 +69,17 @@ def build_image(
             "image build: give either --python or --dockerfile; try quorate image build --python "
             "-o hello.tar"
         )
-    if packages and dockerfile is not None:
-        raise UsageError("--with: it goes with --python; a Dockerfile installs its own packages")
+    if (packages or has_shell) and dockerfile is not None:
+        raise UsageError(
+            "--with, --shell: they go with --python; a Dockerfile installs its own packages"
+        )
     if output.is_dir():
         raise UsageError(
             f"{output} is a folder; give the archive to write, such as {output / 'hello.tar'}"
         )
     try:
         if dockerfile is None:
-            return build_python_image(output, packages).config_digest
+            return build_python_image(output, packages, has_shell).config_digest
         engine = needed_engine()
         output.parent.mkdir(parents=True, exist_ok=True)
         engine.export(engine.build(dockerfile), output)

@@ -13,6 +13,11 @@ from quorate.job.source_names import default_mount, is_source
 from quorate_protocol.messages.order_terms import NAME_DEFAULT
 from quorate_runtime.process.settings_flags import Option
 
+PRICE_MISSING = (
+    "--max-price is missing; give the most you pay per hour, such as --max-price 0.50 "
+    "(see `quorate offers`)"
+)
+
 
 class JobFlags(Struct, frozen=True):
     """The flags of `quorate run`. `quorate image check` has those of CHECKED."""
@@ -39,8 +44,9 @@ class JobFlags(Struct, frozen=True):
     ] = None
     shm: Annotated[str | None, Option('Space for /dev/shm, such as "1GB".', "--shm")] = None
     max_duration: Annotated[
-        str, Option('Longest run time, such as "15m".', "--max-duration --ttl")
-    ] = "15m"
+        str | None,
+        Option('Longest run time; default: "15m", of a rental "30d".', "--max-duration --ttl"),
+    ] = None
     start_within: Annotated[
         str | None, Option('How long it may wait for a provider, such as "10m".')
     ] = None
@@ -153,6 +159,8 @@ def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job
     """Returns the job of a command line. With --build there is no image, so what stands in its
     place is the first word.
     """
+    if not max_price:
+        raise UsageError(PRICE_MISSING)
     if flags.build is not None and image:
         image, words = "", [image, *words]
     if len(words) == 1 and flags.entrypoint is None and not flags.file:

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from quorate.base.errors import CancelledError, UsageError
-from quorate.cli import attach
+from quorate.base.exit_codes import ExitCode
+from quorate.cli import attach, rental_start
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
 from quorate.cli.destinations import check_destination, check_writable, lacking_room
 from quorate.cli.job_flags import JobFlags, job_of
@@ -22,7 +23,7 @@ from quorate.client.market import Market, Plan
 from quorate.client.run import Run
 from quorate.images.image_python import ImagePython
 from quorate.job.job import ANY_IMAGE, Job
-from quorate.job.jobfile import load_job
+from quorate.job.jobfile import is_service, load_tree, parse_tree
 from quorate.job.packing import PackedJob, is_path, pack
 from quorate.job.source_names import is_source
 from quorate.job.sweep import element_job, elements
@@ -37,13 +38,10 @@ Detach = Annotated[
     bool, typer.Option("--detach", "-d", help="Return as soon as the order is accepted.")
 ]
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Shows the plan, and orders nothing.")]
+
 _NO_DIGEST = "sha256:" + "0" * 64
 NOT_ORDERED = "nothing was ordered, and nothing is paid"
-PRICE_MISSING = (
-    "--max-price is missing; give the most you pay per hour, such as --max-price 0.50 "
-    "(see `quorate offers`)"
-)
-
 
 ImageName = Annotated[
     str, typer.Argument(help="CID, name:tag, name@sha256:..., or path of a docker archive.")
@@ -68,9 +66,12 @@ def apply(
     """Shows what a job file would cost, asks, submits it, and waits for the checked result."""
     if json and not yes:
         raise UsageError("--json cannot ask, so add --yes (see `quorate plan` for the cost first)")
-    job = load_job(file)
+    tree = load_tree(file)
+    if is_service(tree):
+        raise UsageError(f"type: a service has a gateway; run it by `quorate serve {file}`")
+    job = parse_tree(tree, file.parent)
     job = job if output is None else replace(job, outputs=output)
-    run_async(_submit(context_of(ctx), job, yes, detach, json))
+    run_async(submit_job(context_of(ctx), job, yes, detach, json))
 
 
 @with_flags(JobFlags)
@@ -80,45 +81,73 @@ def run(
     command: Command = None,
     *,
     yes: Yes = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Shows the plan, and orders nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     detach: Detach = False,
     json: JsonFlag = False,
     **typed: Any,
 ) -> None:
     """Runs a command in an image: quorate run IMAGE --max-price 0.50 -- python -c 'print(1)'."""
     flags = JobFlags(**typed)
-    if not flags.max_price:
-        raise UsageError(PRICE_MISSING)
     job = job_of(flags, image, list(command or []), flags.max_price)
+    start(context_of(ctx), job, yes, dry_run, detach, json)
+
+
+def start(
+    context: Context, job: Job, yes: bool, dry_run: bool, detach: bool, is_json: bool
+) -> None:
+    """Orders the job of a command line, which asks only at a terminal. A dry run exits as its order
+    would be refused.
+    """
     if dry_run:
-        return run_async(_plan(context_of(ctx), job, json))
-    run_async(_submit(context_of(ctx), job, yes or json or not sys.stdin.isatty(), detach, json))
+        if not run_async(plan_job(context, job, is_json)):
+            raise typer.Exit(int(ExitCode.REFUSED))
+        return
+    agrees = yes or is_json or not sys.stdin.isatty()
+    run_async(submit_job(context, job, agrees, detach, is_json))
 
 
 def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
     """Shows which offers a job file would meet and what it would cost; uploads and signs
     nothing.
     """
-    run_async(_plan(context_of(ctx), load_job(file), json))
+    tree = load_tree(file)
+    if not is_service(tree):
+        run_async(plan_job(context_of(ctx), parse_tree(tree, file.parent), json))
+        return
+    from quorate.cli.service_plan import plan_service
+    from quorate.serving.service_file import service_of
+
+    run_async(plan_service(context_of(ctx), service_of(tree, file.parent), json))
 
 
-async def _plan(context: Context, job: Job, is_json: bool) -> None:
+async def plan_job(context: Context, job: Job, is_json: bool) -> bool:
+    """Returns whether an offer fits."""
     async with context.market() as market:
         if not job.is_array:
-            return attach.show_plan(job, await market.plan(job), is_json)
+            plan = await market.plan(job)
+            attach.show_plan(job, plan, is_json)
+            return not plan.view.nearest
         elements = await market.array(job)
         known = sum(element.entry is not None for element in elements)
         first = await plan_first(market, elements)
         note(summary(first, len(elements), known))
         note("the plan of the first one:")
         attach.show_plan(elements[0].job, first, is_json)
+        return not first.view.nearest
 
 
 def validate(file: File, json: JsonFlag = False) -> None:
     """Checks a job file and the local files it names, without network."""
-    packed, is_final = pack_without_network(load_job(file))
+    tree = load_tree(file)
+    if is_service(tree):
+        from quorate.serving.service_file import service_of
+
+        job, *others = service_of(tree, file.parent).jobs()
+    else:
+        job, others = parse_tree(tree, file.parent), []
+    packed, is_final = pack_without_network(job)
+    for other in others:
+        pack_without_network(other)
     spec, cid = (spec_json(packed.spec), packed.spec.cid()) if is_final else (None, None)
     if json:
         emit({"valid": True, "spec": spec, "specCid": cid, "uploadBytes": packed.upload_bytes})
@@ -126,18 +155,22 @@ def validate(file: File, json: JsonFlag = False) -> None:
         typer.echo(f"{file}: valid" + (f"; spec {cid}" if cid else ""))
 
 
-async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: bool) -> None:
+async def submit_job(context: Context, job: Job, yes: bool, detach: bool, is_json: bool) -> None:
     if job.is_array:
         if job.outputs is not None:
             check_writable(job.outputs)
 
         async def agrees() -> bool:
-            return yes or await asyncio.to_thread(_confirm, "Submit?")
+            return yes or await asyncio.to_thread(confirm, "Submit?")
 
         return await run_array(context, job, agrees, detach, is_json)
     check_destination(job.outputs)
     async with _opened(context) as market:
+        if job.is_rental:
+            await rental_start.check_name(market, job.name)
         handle = await _ordered(context, market, job, yes, is_json)
+        if job.is_rental:
+            return await rental_start.follow(context, market, handle, detach, is_json)
         if detach:
             if is_json:
                 emit({"jobId": handle.id, "name": handle.name})
@@ -202,13 +235,13 @@ async def order(
     if not job.escrow:
         attach.check_funds(plan, await market.account(), context.command("deposit"))
     attach.suggest_escrow(job, plan)
-    if not yes and not await asyncio.to_thread(_confirm, attach.question(plan)):
+    if not yes and not await asyncio.to_thread(confirm, attach.question(plan)):
         raise CancelledError("not submitted")
     with attach.progress(is_json) as report:
         return await market.submit(job, plan, report)
 
 
-def _confirm(question: str) -> bool:
+def confirm(question: str) -> bool:
     if not sys.stdin.isatty():
         note("there is no terminal to ask in; add --yes")
         return False

@@ -36,6 +36,9 @@ PriceText = Annotated[
     str | None,
     typer.Option("--max-price", help="Only offers of at most this price in USD per hour."),
 ]
+Rentals = Annotated[
+    bool, typer.Option("--rentals", help="Only machines for rent, with their disk and bandwidth.")
+]
 OnChain = Annotated[
     bool, typer.Option("--on-chain", help="Ask the chain too, whether each signer is the provider.")
 ]
@@ -72,6 +75,7 @@ def offers(
     ctx: typer.Context,
     gpu: GpuText = None,
     max_price: PriceText = None,
+    rentals: Rentals = False,
     on_chain: OnChain = False,
     verify: Verifying = False,
     p2p: ByGossip = False,
@@ -97,6 +101,8 @@ def offers(
             for price in (slot.spot, slot.on_demand, slot.reserved)
             if price
         ]
+        if rentals and not any(kind.is_rental for kind in offer.kinds):
+            return False
         return has_model and (most is None or any(price <= most for price in prices))
 
     seconds = _seconds(listening)
@@ -106,7 +112,7 @@ def offers(
         return
     if listening or deployment is not None or chain_url is not None:
         raise UsageError("--for, --deployment and --chain-url need --p2p")
-    run_async(_of_the_book(context_of(ctx), on_chain, verify, fits, json))
+    run_async(_of_the_book(context_of(ctx), on_chain, verify, fits, json, rentals))
 
 
 def _seconds(text: str) -> int | None:
@@ -120,7 +126,12 @@ def _seconds(text: str) -> int | None:
 
 
 async def _of_the_book(
-    context: Context, on_chain: bool, verify: bool, fits: Callable[[Offer], bool], is_json: bool
+    context: Context,
+    on_chain: bool,
+    verify: bool,
+    fits: Callable[[Offer], bool],
+    is_json: bool,
+    is_rental: bool,
 ) -> None:
     async with context.reading_market() as market:
         views = await market.checked_offers(on_chain)
@@ -130,7 +141,9 @@ async def _of_the_book(
     if is_json:
         emit({"offers": [rendering.offer_json(row) for row in wanted]})
     else:
-        table(rendering.OFFER_COLUMNS, rendering.offer_rows(wanted))
+        rows = rendering.rental_rows(wanted) if is_rental else rendering.offer_rows(wanted)
+        columns = rendering.RENTAL_COLUMNS if is_rental else rendering.OFFER_COLUMNS
+        table(columns, rows)
         _note_if_empty(len(wanted), len(views))
     _note_bad(sum(1 for row in wanted if row.problem))
     for row in wanted:

@@ -212,6 +212,55 @@ def _offer_cells(offer: Offer, slot: SlotOffer, attested: str, free: str) -> lis
     ]
 
 
+RENTAL_COLUMNS = [
+    "PROVIDER",
+    "HARDWARE",
+    "USD/H",
+    "TERMS",
+    "FREE",
+    "CPU",
+    "MEMORY",
+    "DISK",
+    "BYTES/S",
+    "REGION",
+    "REVEALED",
+    "CHECK",
+]
+
+
+def rental_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
+    """Returns one row for each slot that is rented out by the minute."""
+    rows = []
+    for item in checked:
+        offer, view = item.view.offer, item.view
+        if not any(kind.is_rental for kind in offer.kinds):
+            continue
+        for slot in offer.slots:
+            rows.append(
+                [
+                    short(offer.provider),
+                    _hardware(slot),
+                    _usd(slot.price),
+                    _terms(slot),
+                    f"{view.free_slots}/{slot.count}",
+                    f"{slot.cpu_millis / 1000:g}",
+                    size_text(slot.memory_bytes),
+                    size_text(slot.scratch_bytes),
+                    size_text(offer.bandwidth),
+                    offer.region,
+                    f"{view.answered}/{view.executions}",
+                    _check_text(item),
+                ]
+            )
+    return rows
+
+
+def _terms(slot: SlotOffer) -> str:
+    if slot.has_two_prices:
+        return f"on demand, spot {_usd(slot.spot)}"
+    return "spot" if slot.is_spot else "on demand"
+
+
 def _check_text(item: CheckedOffer) -> str:
     """Says what this program found out about an offer. Without the chain it can only name the
     signer.
@@ -308,7 +357,7 @@ def _priced(view: PlanView, accepts_unwitnessed: bool, executions_max: int) -> s
     return f"{what}; if results differ, up to {executions_max} within your budget"
 
 
-def _limits(spec: JobSpec) -> str:
+def limits_text(spec: JobSpec) -> str:
     """What ends a program, or drops its output."""
     has = spec.resources
     return (
@@ -326,11 +375,6 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
     worst += f", and is fetched for {format_duration(allowed)}" if allowed else ""
     if plan.budget > plan.worst_charge:
         worst += f"; your budget is {format_amount(plan.budget)}"
-    fits = (
-        f"{view.offers}, cheapest {format_amount(view.cheapest)} an hour"
-        if view.cheapest is not None
-        else "none"
-    )
     final = (
         "at the verdict"
         if view.rule is not Label.ADAPTIVE
@@ -345,11 +389,11 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
                 f"{format_duration(spec.max_duration)}"
             ),
         ],
-        ["limits", _limits(spec)],
+        ["limits", limits_text(spec)],
         ["image", spec.image],
-        *_source_rows(packed),
+        *source_rows(packed),
         ["upload", f"{size_text(plan.upload_bytes)} of {size_text(packed.upload_bytes)}"],
-        ["offers that fit", fits],
+        ["offers that fit", offers_text(view)],
         ["fetch", _fetch(view, spec, plan.job)],
         ["owners in the pool", str(view.owners)],
         ["determinism classes", _hosts(view)],
@@ -364,7 +408,20 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
     ]
 
 
-def _source_rows(packed: PackedJob) -> list[list[str]]:
+def offers_text(view: PlanView) -> str:
+    """A taken machine may be the cheapest, so it says what the cheapest free one costs."""
+    if view.cheapest is None:
+        return "none"
+    text = f"{view.offers}, cheapest {format_amount(view.cheapest)} an hour"
+    if view.free is None:
+        return text
+    free = f"{text}; {view.free} free now"
+    if view.cheapest_free in (None, view.cheapest):
+        return free
+    return f"{free}, from {format_amount(view.cheapest_free)} an hour"
+
+
+def source_rows(packed: PackedJob) -> list[list[str]]:
     """What providers fetch themselves."""
     return [
         ["source", f"{item.label}: {size_text(item.size_bytes)}, {item.pinned}; providers fetch it"]

@@ -13,6 +13,7 @@ from quorate.cli.tables import table
 from quorate.client import reputation_sources as sources
 from quorate.client.base.profile import read_settings
 from quorate.client.reputation_sources import Known, ReadLog, download
+from quorate.job.quantities import parse_hex
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import ReputationView
 from quorate_protocol.refusals import Refused
@@ -95,13 +96,8 @@ def _urls(context: Context, given: list[str], has_files: bool) -> list[str]:
 def _provider(text: str) -> Address | None:
     if not text:
         return None
-    try:
-        value = bytes.fromhex(text.removeprefix("0x"))
-    except ValueError:
-        value = b""
-    if len(value) != 20:
-        raise UsageError(f"PROVIDER: {text[:64]!r} is no account; write 0x and 40 hex digits")
-    return Address(value)
+    told = f"PROVIDER: {text[:64]!r} is no account; write 0x and 40 hex digits"
+    return Address(parse_hex(text, 20, told))
 
 
 def _tree(read: list[ReadLog], shown: list[Address]) -> dict[str, Any]:

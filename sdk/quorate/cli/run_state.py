@@ -15,8 +15,10 @@ UNDECIDED = {
     "running": "running",
     "awaiting-round": "waiting for the draw",
     "revealing": "being verified",
+    "rented": "running",
     "ended": "not run",
 }
+ENDED = "ended"
 WITHOUT_RESULT = {
     Outcome.UNRESOLVED: "results differ",
     Outcome.CANNOT_VERIFY: "too few to verify",
@@ -25,6 +27,7 @@ WITHOUT_RESULT = {
 CAUSES = {
     "waiting for a provider": "no provider has taken it yet; `quorate plan` says what is missing",
     "not run": "no provider took it in time, or it was stopped before one did",
+    "starting": "its provider fetches the image, or waits for your secrets",
     "stopped": "you stopped it",
     "results differ": "no group of owners large enough had the same output",
     "too few to verify": "too few owners could repeat it",
@@ -45,8 +48,14 @@ def exit_status(view: RunView) -> int | None:
 
 
 def state(view: RunView) -> str:
+    if view.rental is not None and view.phase == ENDED:
+        return "ended"
+    if _starts(view):
+        return "starting"
     phases = {item.phase for item in view.executions}
     is_stopped = "stopped" in phases
+    if view.waits:
+        return "waiting for your other runs"
     if view.verdict is None:
         return "stopped" if is_stopped else UNDECIDED.get(view.phase, view.phase)
     outcome = view.verdict.message.outcome
@@ -68,16 +77,26 @@ def state(view: RunView) -> str:
     return "verified" if view.is_final else "done, audit open"
 
 
+def _starts(view: RunView) -> bool:
+    """A rental, which alone has no rule, has a provider, and its machine does not run yet."""
+    return view.rule is Label.NONE and view.rental is None and view.phase == "running"
+
+
 def cause(view: RunView) -> str:
     """Returns why a run stands as it does, or "" if its state says it all."""
-    return CAUSES.get(state(view), "")
+    return view.waits or CAUSES.get(state(view), "")
 
 
 def run_row(view: RunView, now: float) -> list[str]:
     status = exit_status(view)
     shown = "" if status is None or status >= EXIT_SIGNAL_BASE else str(status)
-    over = view.verdict is not None or view.phase == "ended"
+    over = view.verdict is not None or view.phase == ENDED
     cost = format_amount(view.charged) if over else f"at most {format_amount(view.budget)}"
+    if view.rule is Label.NONE and not over:
+        cost = "nothing yet"  # never the budget: vouchers bound a rental
+    if view.rental is not None and not over:
+        ran = format_duration(view.rental.usage_ms // 1000)
+        cost = f"{format_amount(view.charged)} for {ran} so far"
     return [
         f"0x{view.job_id.hex()[:12]}",
         view.name,

@@ -8,19 +8,23 @@ import typer
 
 from quorate.base.errors import RefusedError
 from quorate.cli import attach as following
-from quorate.cli import fetching, rendering, run_state
+from quorate.cli import fetching, rendering, rental_text, run_state
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
 from quorate.cli.destinations import check_destination
 from quorate.cli.failures import why_failed
+from quorate.cli.kept_homes import keep_home_of
 from quorate.cli.program_output import ProgramOutput, readable
 from quorate.cli.tables import table
 from quorate.cli.terminal_text import decoded, plain
 from quorate.client.background_settlement import is_over
 from quorate.client.base.result import describe_exit
+from quorate.client.market import Market
 from quorate.client.money.moments import moment
 from quorate.client.run import Run
 from quorate.job.quantities import format_amount, parse_duration
+from quorate.rentals.secrets import waiting
 from quorate_protocol.messages.job_spec import decode
+from quorate_protocol.units import Amount, Label
 
 NO_TEXT = (
     "there is no log text. The program printed nothing, or the text was lost: a provider's "
@@ -134,27 +138,36 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
             program = ProgramOutput(run)
             if run_state.exit_status(view):  # its log is paid for
                 await program.finish(is_shown=False)
+            ended = await run.why_ended() if view.phase == run_state.ENDED else ""
         checked = None if entry is None else entry.charged
         until = None if entry is None else entry.funded_until or None
         profile = None if entry is None else decode(entry.spec).profile()
         if json:
-            tree = run_state.run_json(view, time.time()) | {"cause": run_state.cause(view)}
+            tree = run_state.run_json(view, time.time())
+            tree["cause"] = ended or run_state.cause(view)
+            tree |= rental_text.rental_json(view, entry)
             more = {} if profile is None else {"determinism": rendering.profile_json(profile)}
             emit({"run": tree, "checkedChargeMicroUsd": checked, "escrowUntil": until, **more})
             return
         table(run_state.RUN_COLUMNS, [run_state.run_row(view, time.time())])
         typer.echo(f"job      {run.id}")
         status = run_state.exit_status(view)
-        why = run_state.cause(view) or (why_failed(status, program.end) if status else "")
+        why = ended or run_state.cause(view) or (why_failed(status, program.end) if status else "")
         if status is not None:
             typer.echo(f"exit     {status}: the program {describe_exit(status)}")
         if why:
-            typer.echo(f"cause    {why}")
+            typer.echo(f"cause    {plain(why)}")
         typer.echo(f"rule     {rendering.rule_name(view.rule)}")
+        for line in rental_text.rental_lines(view, entry):
+            typer.echo(line)
+        if run.job_id in waiting(context_of(ctx).home_in_use()):
+            sends = context_of(ctx).command(f"shell {run.called}")
+            typer.echo(f"secrets  wait here, and it waits for them: `{sends}` sends them")
         seen = "not yet" if checked is None else format_amount(checked)
-        typer.echo(
-            f"budget   {format_amount(view.budget)}; charge as checked by this client: {seen}"
-        )
+        # A rental's is told above, if its client named one.
+        is_rental = view.rule is Label.NONE
+        budget = "" if is_rental else f"budget   {format_amount(view.budget)}; "
+        typer.echo(f"{budget or 'charge   '}charge as checked by this client: {seen}")
         if until:
             typer.echo(
                 f"escrow   of its own until {moment(until)}; then `quorate reclaim {run.called}`"
@@ -231,6 +244,9 @@ def stop(
     names: Annotated[
         list[str], typer.Argument(metavar="RUN...", help="Runs by id or name, also 'train-*'.")
     ],
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep /home of rentals for the next one, by its CID.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Stops runs now; their elapsed time is paid."""
@@ -238,26 +254,43 @@ def stop(
     async def work() -> None:
         context, found = context_of(ctx), []
         async with context.market() as market:
+            rented = {entry.job_id for entry in market.open_rentals()}
             for run in await fetching.runs_named(market, names):
                 ended = is_over(await run.status())
+                if keep and not ended:
+                    await keep_home_of(context, market, run)
                 if not ended:
                     await run.stop()
                 found.append({"jobId": run.id, "stopped": not ended})
+                is_rental = run.job_id in rented
                 if not json:
-                    note(_said_of_stop(context, run, ended))
+                    note(_said_of_stop(context, run, ended, is_rental))
+                    if is_rental and not ended:
+                        note(_said_of_rest(market, run))
         if json:
             emit(found[0] if len(found) == 1 else {"runs": found})
 
     run_async(work())
 
 
-def _said_of_stop(context: Context, run: Run, ended: bool) -> str:
+def _said_of_stop(context: Context, run: Run, ended: bool, is_rental: bool) -> str:
+    if is_rental and not ended:
+        return f"rental {run.called} ends now; you pay the time it has run"
     again = context.command(f"get {run.called}")
     if ended:
         return f"run {run.called} has already ended: {again}"
     return (
         f"run {run.called}: you stop it now, and pay the time it has run, if any; `{again}` says "
         "what it cost"
+    )
+
+
+def _said_of_rest(market: Market, run: Run) -> str:
+    entry = market.entry(run.job_id)
+    rest = format_amount(Amount(entry.reserved - entry.metered))
+    return (
+        f"of what you signed ahead, at most {rest} is not used; vouchers cannot be taken back, so "
+        "it pays for later orders"
     )
 
 

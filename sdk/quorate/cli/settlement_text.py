@@ -10,6 +10,7 @@ from quorate.base.exit_codes import ExitCode
 from quorate.cli.context import emit, run_async
 from quorate.cli.tables import table
 from quorate.client.money.chain_access import checked_url
+from quorate.job.quantities import parse_hex
 from quorate.trust.settlement_check import (
     Comparison,
     PayLog,
@@ -77,13 +78,8 @@ async def _read(
 
 
 def _hash(text: str) -> Hash32:
-    try:
-        value = bytes.fromhex(text.removeprefix("0x"))
-    except ValueError:
-        value = b""
-    if len(value) != 32:
-        raise UsageError(f"--settlement: {text[:80]!r}; write the hash of a transaction, as 0x-hex")
-    return Hash32(value)
+    told = f"--settlement: {text[:80]!r}; write the hash of a transaction, as 0x-hex"
+    return Hash32(parse_hex(text, 32, told))
 
 
 def _tree(settlement: Settlement, found: Comparison) -> dict[str, object]:

@@ -12,6 +12,7 @@ from quorate.cli.receipt_text import lines_of, summary_of
 from quorate.cli.settlement_text import verify_settlement
 from quorate.cli.terminal_text import one_line
 from quorate.client.money.chain_access import checked_url
+from quorate.job.quantities import parse_hex
 from quorate.trust import receipt_verification as verification
 from quorate.trust.receipt_chain import check_chain
 from quorate_contracts import trusted_deployment
@@ -141,13 +142,8 @@ def _deployment(path: Path | None, rpc: str) -> Deployment | None:
 def _account(text: str) -> Address | None:
     if not text:
         return None
-    try:
-        value = bytes.fromhex(text.removeprefix("0x"))
-    except ValueError:
-        value = b""
-    if len(value) != 20:
-        raise UsageError(f"--coordinator: {text[:64]!r} is no account; write 0x and 40 hex digits")
-    return Address(value)
+    told = f"--coordinator: {text[:64]!r} is no account; write 0x and 40 hex digits"
+    return Address(parse_hex(text, 20, told))
 
 
 def _of_coordinator(body: Receipt, account: Address) -> list[Check]:

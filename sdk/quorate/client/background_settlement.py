@@ -11,6 +11,8 @@ from quorate.base.errors import EvidenceError, QuorateError, RefusedError, Unava
 from quorate.client.base.client_ledger import OrderRecord
 from quorate.client.base.session import ClientSession
 from quorate.client.money.vouchers import Vouchers
+from quorate.client.rental_keeper import Keeper
+from quorate.client.secret_sender import SecretSender
 from quorate.trust.charge_verification import CheckedVerdict
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.eip712 import digest as digest_of
@@ -103,6 +105,7 @@ class BackgroundSettlement:
     def __init__(self, client_session: ClientSession) -> None:
         self._client_session = client_session
         self.vouchers = Vouchers(client_session)
+        self.keeper = Keeper(client_session, self.vouchers)
         self._after = Sequence(0)
         self._checked_verdicts: dict[Hash32, CheckedVerdict] = {}
         self._news: dict[Hash32, asyncio.Event] = {}
@@ -120,6 +123,8 @@ class BackgroundSettlement:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
             group.create_task(self._settle_ended())
+            group.create_task(SecretSender(self._client_session).run())
+            group.create_task(self.keeper.run())
 
     async def _follow(self) -> None:
         """Follows the events of all runs and reconnects with growing pauses."""
@@ -203,8 +208,15 @@ class BackgroundSettlement:
             return checked
 
     async def note_uncharged(self, view: RunView) -> None:
-        """Records that a run without a verdict costs nothing. Any other charge gets no voucher."""
-        if view.charged == 0:
+        """Records that a run without a verdict costs nothing, and a rental its time. Any other
+        charge gets no voucher.
+        """
+        entry = self._client_session.ledger.entry(view.job_id)
+        if entry is not None and job_spec.decode(entry.spec).kind.is_rental:
+            self.keeper.settle(view)
+            self.vouchers.settled.set()
+            await self.vouchers.cover()
+        elif view.charged == 0:
             self._client_session.ledger.settle(view.job_id, Amount(0))
             self.vouchers.settled.set()
         else:

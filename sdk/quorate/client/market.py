@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from quorate.base.errors import EvidenceError, ProfileError, RefusedError, UsageError
@@ -20,14 +19,15 @@ from quorate.client.base.signed_requests import OrderDraft, draft_order
 from quorate.client.base.transfer import Progress, Uploader, no_progress
 from quorate.client.devnet_file import profile_of
 from quorate.client.money.chain_url import remember_chain_url
-from quorate.client.money.estimate import Estimate, estimate
+from quorate.client.money.estimate import Estimate, estimate, estimate_of_rental
 from quorate.client.money.lead import Lead
 from quorate.client.run import Run
 from quorate.client.sent_orders import find_run, place_order
+from quorate.client.wanting_services import LOOK_SECONDS, wanting
 from quorate.job.job import Job
 from quorate.job.packing import PackedJob
 from quorate.job.pool import PoolRow, describe_owners, pools_of
-from quorate.job.quantities import Money
+from quorate.job.quantities import Money, format_duration
 from quorate.programs.job_packing import ArrayElement, JobPacking
 from quorate.programs.job_preparation import JobPreparation
 from quorate.programs.result_differences import distance_checks, fetch_executions
@@ -36,7 +36,7 @@ from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
 from quorate.trust.receipt_verification import body_of
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages import envelope
+from quorate_protocol.messages import envelope, job_spec
 from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.receipt import Check, Receipt
@@ -60,7 +60,10 @@ if TYPE_CHECKING:
 
     from quorate.client.money.balances import Balances
     from quorate.client.money.withdrawal import WithdrawalState
+    from quorate.client.rental import Rental
     from quorate.programs.functions import RemoteFunction
+    from quorate.sandboxes.pool import Sandboxes
+    from quorate.sandboxes.sandbox import Sandbox
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,6 +96,11 @@ class Plan:
     draft: OrderDraft | None = None
     estimate: Estimate | None = None
     period: int = 0  # seconds between beacon rounds
+
+    @property
+    def upfront(self) -> Amount:
+        """What the tab must have: the worst case, and of a rental what is paid ahead."""
+        return self.reserved if self.packed.spec.kind.is_rental else self.worst_charge
 
     @property
     def is_fast(self) -> bool:
@@ -193,12 +201,7 @@ class Market:
             await self._stack.aclose()
             raise
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Disconnects. Runs continue."""
         if self._settlement_task is not None:
             self._settlement_task.cancel()
@@ -332,6 +335,8 @@ class Market:
         self, job: Job, packed: PackedJob, draft: OrderDraft, progress: Progress
     ) -> Run:
         self._background_settlement.vouchers.lead.check(draft.reserved)
+        if not packed.spec.kind.is_rental:
+            await self._let_services_first()
         if packed.sources and not job.may_be_unverified:
             await self._check_verified(job, packed)
         if job.escrow:
@@ -354,6 +359,15 @@ class Market:
         if packed.sources and not job.may_be_unverified:
             await self._stop_unverified(run)
         return run
+
+    async def _let_services_first(self) -> None:
+        """Waits while a service of this profile lacks a machine that it wants."""
+        session, has_told = self._client_session, False
+        while name := await asyncio.to_thread(wanting, session.profile.home):
+            if not has_told:
+                has_told = True
+                self._notice(f"the order waits: your service {name} lacks a machine, and is first")
+            await session.clock.sleep(LOOK_SECONDS)
 
     async def _check_verified(self, job: Job, packed: PackedJob) -> None:
         """The order of a job with sources accepts the rule unverified (PROTOCOL 4.86), and its user
@@ -384,6 +398,54 @@ class Market:
         await self.attach()
         typed = name if isinstance(name, str) and len(name) < TYPED_MAX else ""
         return Run(self._client_session, self._background_settlement, job_id, known_name, typed)
+
+    async def rental(self, name: str | bytes) -> "Rental":
+        """Returns a rental of this profile, as `run` does. UsageError if it is a task."""
+        from quorate.client.rental import Rental
+
+        run = await self.run(name)
+        entry = self.entry(run.job_id)
+        if not job_spec.decode(entry.spec).kind.is_rental:
+            raise UsageError(
+                f"run {run.called} is a task, not a rental; `quorate logs {run.called}` shows what "
+                "it prints"
+            )
+        session, settlement = self._client_session, self._background_settlement
+        return Rental(run, session, settlement)
+
+    def sandbox(self, image: str | Path, **options: Any) -> "AbstractAsyncContextManager[Sandbox]":
+        """Rents a machine for commands and files, and destroys it at the end of the block.
+        `options` are fields of `Job`, such as `budget`, the most that it ever costs; and `files`:
+        path in it -> local path, or bytes. Needs `quorate[rent]`.
+
+        async with market.sandbox("python:3.12", max_price="0.50", budget="1") as box:
+            print((await box.exec(["python3", "-c", "print(1)"])).stdout)
+        """
+        from quorate.client.sandbox_machines import RentedMachines
+        from quorate.sandboxes.machines import template
+        from quorate.sandboxes.sandbox import one_sandbox
+
+        return one_sandbox(RentedMachines(self), template(image, **options))
+
+    def sandboxes(
+        self, image: str | Path, *, warm: int = 2, idle: str | int = "10m", **options: Any
+    ) -> "Sandboxes":
+        """Returns a pool whose sandboxes run already when they are asked for; use it in `async
+        with`. `options` as of `sandbox`, and `budget` is that of each.
+        """
+        from quorate.client.sandbox_machines import RentedMachines
+        from quorate.sandboxes.machines import template
+        from quorate.sandboxes.pool import Sandboxes
+
+        return Sandboxes(RentedMachines(self), template(image, **options), warm, idle)
+
+    def open_rentals(self) -> list[OrderRecord]:
+        """Returns this profile's rentals here that are not settled yet, newest first."""
+        return [
+            entry
+            for entry in self.entries()
+            if entry.charged is None and job_spec.decode(entry.spec).kind.is_rental
+        ]
 
     async def compare_again(self, body: Receipt) -> tuple[Check, ...]:
         """Compares the outputs of a run within a tolerance again, as its checked receipt says."""
@@ -451,6 +513,12 @@ class Market:
         """Returns this profile's own record of one order."""
         return self._client_session.entry(job_id)
 
+    def costs_of(self, beginning: str) -> tuple[Amount, Amount]:
+        """Returns what this profile's settled orders whose names begin so cost, and the budgets of
+        the others.
+        """
+        return self._client_session.ledger.named_with(beginning)
+
     def debt(self) -> SpendingTotals:
         """Returns what this profile's orders here cost by checked receipts, and what open ones may
         still cost.
@@ -495,7 +563,9 @@ class Market:
             pool=await self._class_of(job),
             job=job,
             draft=draft,
-            estimate=estimate(
+            estimate=estimate_of_rental(view, job.ahead_seconds())
+            if job.is_rental
+            else estimate(
                 view,
                 job.name,
                 packed.spec,
@@ -517,8 +587,15 @@ class Market:
         return -(-sum(ran) // len(ran))
 
     def _draft(self, job: Job, packed: PackedJob) -> OrderDraft:
-        client, coordinator = self._client_session.client, self._client_session.identity.coordinator
-        return draft_order(job, packed.spec, client, coordinator, Bps(self.info.fee_bps))
+        identity = self._client_session.identity
+        least = identity.constants.rental_ahead
+        if job.is_rental and job.ahead_seconds() < least:
+            raise UsageError(
+                f"for: {job.ahead} is too short; a rental is paid ahead for at least "
+                f"{format_duration(least)}"
+            )
+        client, fee_bps = self._client_session.client, Bps(self.info.fee_bps)
+        return draft_order(job, packed.spec, client, identity.coordinator, fee_bps)
 
     def _planned_draft(self, job: Job, plan: Plan) -> OrderDraft:
         """Returns the plan's own draft with its fee as the highest, unless job or fee changed."""
@@ -544,6 +621,8 @@ class Market:
     def _notify_missing(self, packed: PackedJob) -> None:
         for named in packed.not_stored:
             self._notice(named.warning())
+        if packed.warning:
+            self._notice(packed.warning)
 
     async def _notify_owners(self, job: Job) -> None:
         if job.pool:

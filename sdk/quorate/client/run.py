@@ -252,6 +252,13 @@ class Run:
         view = await self.wait(waiting)
         if view.verdict is None:
             await self._background_settlement.note_uncharged(view)
+            if view.rental is not None:
+                ran = format_duration(view.rental.usage_ms // 1000)
+                cost = self._client_session.entry(self.job_id).charged or Amount(0)
+                raise CancelledError(
+                    f"rental {self.called} is over: it ran for {ran} and cost "
+                    f"{format_amount(cost)}; a rental has no output"
+                )
             raise await self._unmatched()
         checked = await self._background_settlement.settle(view)
         receipt = await asyncio.to_thread(self._keep_receipt, checked)
@@ -275,13 +282,18 @@ class Run:
             usage_ms=checked.group[0].commit.message.usage_ms,
         )
 
-    async def _unmatched(self) -> QuorateError:
-        """Says why a run ended before its program ran, by the last line of its history."""
-        run, why = self.called, ""
+    async def why_ended(self) -> str:
+        """Returns the last line of its history, in the coordinator's words; "" while it goes on."""
+        why = ""
         with suppress(QuorateError):
             async for event in self.history():
                 if event.name in LAST_EVENTS:
                     why = _one_word(event.text, WHY_MAX)
+        return why
+
+    async def _unmatched(self) -> QuorateError:
+        """Says why a run ended before its program ran, by the last line of its history."""
+        run, why = self.called, await self.why_ended()
         if STOPPED in why:
             return CancelledError(f"run {run}: you stopped it before it ran, and it cost nothing")
         return NotVerifiedError(

@@ -4,8 +4,10 @@ from quorate.base.errors import EvidenceError, RefusedError, UnavailableError, U
 from quorate.client.base.client_ledger import OrderRecord
 from quorate.client.base.session import ClientSession
 from quorate.client.base.signed_requests import OrderDraft, job_id_of
+from quorate.client.money import rental_charges
 from quorate.client.money.vouchers import Vouchers
 from quorate.job.job import Job
+from quorate.rentals.secrets import keep
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_protocol.limits import BEACON_AHEAD_MAX
 from quorate_protocol.messages import beacon_rounds, envelope
@@ -56,6 +58,8 @@ async def place_order(
         order = draft.stamped(Nonce(session.next_nonce(known_nonce)), now)
         terms, under = OrderTerms(job.name), session.session_for(draft.reserved)
         submissions.append(Submission(session.seal_order(order), under, spec, terms, job.escrow))
+        if job.secrets is not None:
+            keep(session.profile.home, job_id_of(session.identity.domain, order), job.secrets)
         until = escrow_until(order, session.identity.constants) if job.escrow else UnixSeconds(0)
         return OrderRecord(
             job_id=job_id_of(session.identity.domain, order),
@@ -92,6 +96,10 @@ async def place_order(
         session.ledger.forget(job_id)  # it was never sent
         raise
     await send_order(session, job_id, submission)
+    entry = session.entry(job_id)
+    # Another time is allowed once the price is known.
+    if spec.kind.is_rental and rental_charges.is_least(entry, session.identity.constants):
+        await session.api.allow(job_id, entry.reserved)
     return job_id
 
 

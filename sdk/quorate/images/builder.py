@@ -6,7 +6,7 @@ sorted, times zero, owners root, modes 0644 or 0755, JSON keys sorted. So image 
 config) and CID are known before an engine loads the image.
 
 Left out: tests, tkinter, IDLE, ensurepip, site-packages of the base interpreter, compiled bytecode,
-headers, certificates, and any shell.
+headers, certificates, and without `--shell` any shell.
 """
 
 import hashlib
@@ -40,13 +40,15 @@ class BuiltImage:
     missing: tuple[str, ...]
 
 
-def build_python_image(destination: Path, packages: Sequence[str] = ("numpy",)) -> BuiltImage:
+def build_python_image(
+    destination: Path, packages: Sequence[str] = ("numpy",), has_shell: bool = False
+) -> BuiltImage:
     """Writes the archive to `destination` and replaces an old file only when complete.
 
-    Raises Refused(UNKNOWN) for a package that is not installed, and Refused(MALFORMED) for one
-    whose files differ from its RECORD.
+    Raises Refused(UNKNOWN) for a package that is not installed, Refused(MALFORMED) for one whose
+    files differ from its RECORD, and Refused(UNSUPPORTED) where there is no shell to take.
     """
-    contents = python_contents(packages)
+    contents = python_contents(packages, has_shell)
     destination.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".image-") as folder:
         layer = Path(folder) / "layer.tar"
@@ -65,15 +67,19 @@ def build_python_image(destination: Path, packages: Sequence[str] = ("numpy",)) 
 def _config(diff_id: str, contents: Contents) -> bytes:
     """Returns the image's configuration as JSON bytes. Their sha256 is the image id."""
     machine = platform.machine()
-    version = platform.python_version()
+    version, shell = platform.python_version(), contents.has_shell
     document = {
         "architecture": _ARCHITECTURES.get(machine, machine),
         "config": {
             "Cmd": ["python3"],
-            "Env": ["PATH=/usr/local/bin", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"],
+            "Env": [
+                f"PATH=/usr/local/bin{':/usr/bin' * shell}",
+                "LANG=C.UTF-8",
+                "PYTHONDONTWRITEBYTECODE=1",
+            ],
             "Labels": {
                 LABEL_PYTHON: version,
-                LABEL_SHELL: "none",
+                LABEL_SHELL: "/bin/sh" if shell else "none",
                 "quorate.packages": ",".join(contents.packages),
             },
             "User": "65534:65534",

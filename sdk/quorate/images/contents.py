@@ -3,6 +3,7 @@ libraries.
 """
 
 import os
+import shutil
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -42,6 +43,16 @@ _FOLDERS = {
     "tmp": 0o1777,
 }
 
+_SHELL_NEEDED = ("sh", "cat", "ls", "mkdir", "tar")
+_SHELL_WANTED = (
+    *("bash", "basename", "chmod", "cp", "cut", "date", "df", "dirname", "du", "env", "find"),
+    *("git", "grep", "gzip", "head", "id", "kill", "less", "ln", "mv", "nano", "printf", "ps"),
+    *("pwd", "readlink", "rm", "rmdir", "sed", "sleep", "sort", "stat", "stty", "tail", "tee"),
+    *("test", "touch", "tr", "tty", "uname", "uniq", "vi", "wc", "which", "xargs"),
+)
+_TERMINALS = Path("/usr/share/terminfo"), Path("/lib/terminfo")
+_TERMINAL_NAMES = ("x/xterm", "x/xterm-256color", "s/screen", "s/screen-256color", "t/tmux")
+
 
 @dataclass(frozen=True, slots=True)
 class Contents:
@@ -52,11 +63,12 @@ class Contents:
     links: dict[str, str]  # path -> target
     packages: tuple[str, ...]
     missing: tuple[str, ...]
+    has_shell: bool = False
 
 
-def python_contents(packages: Sequence[str]) -> Contents:
+def python_contents(packages: Sequence[str], has_shell: bool = False) -> Contents:
     """Places this interpreter (the base one, if in a virtual environment) below /usr/local, with
-    the named packages.
+    the named packages, and the machine's shell if that is wanted.
     """
     short = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     interpreter = _base_interpreter(short)
@@ -72,14 +84,19 @@ def python_contents(packages: Sequence[str]) -> Contents:
     for wheel in wheels:
         for relative, source in wheel.files.items():
             files[f"usr/local/lib/{short}/site-packages/{relative}"] = source
-    missing = _add_libraries(files)
     links = {"usr/local/bin/python3": short, "usr/local/bin/python": short}
+    if has_shell:
+        programs, more = _shell_files()
+        files |= programs
+        links |= more
+    missing = _add_libraries(files)
     return Contents(
         files,
         _folders(files),
         links,
         tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels),
         missing,
+        has_shell,
     )
 
 
@@ -137,3 +154,30 @@ def _folders(files: dict[str, bytes | Path]) -> dict[str, int]:
             if str(parent) != ".":
                 folders.setdefault(str(parent), 0o755)
     return folders
+
+
+def _shell_files() -> tuple[dict[str, Path], dict[str, str]]:
+    """Returns programs by their path in the image, and links. Raises Refused(UNSUPPORTED) if this
+    machine lacks one that every shell needs.
+    """
+    files: dict[str, Path] = {}
+    for name in (*_SHELL_NEEDED, *_SHELL_WANTED):
+        found = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
+        path = Path(found).resolve() if found else None
+        if path is not None and _is_program(path):
+            files[f"usr/bin/{name}"] = path
+        elif name in _SHELL_NEEDED:
+            raise Refused(
+                Code.UNSUPPORTED, f"--shell: this machine has no program {name}; install it"
+            )
+    for name in _TERMINAL_NAMES:
+        for folder in _TERMINALS:
+            if (folder / name).is_file():
+                files[f"usr/share/terminfo/{name}"] = (folder / name).resolve()
+                break
+    return files, {"bin": "usr/bin"}
+
+
+def _is_program(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"

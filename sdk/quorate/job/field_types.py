@@ -83,6 +83,9 @@ _TYPES: dict[str, tuple[Check, str]] = {
     "include": (_list_of(_is_text), "a list of patterns"),
     "pool": _TEXT,
     "resources": (_is_resources, 'a mapping such as {"cpu": 2, "memory": "8GB"}'),
+    "type": _TEXT,
+    "home": (_is_path, "the path of a folder, or the name of a kept home"),
+    "access": (_list_of(_is_text), "a list of public SSH keys"),
     "verify": _TEXT,
     "speed": _TEXT,
     "max_executions": (_is_whole, "a whole number"),
@@ -95,6 +98,8 @@ _TYPES: dict[str, tuple[Check, str]] = {
     "s3_endpoint": _TEXT,
     "gateways": (_list_of(_is_text), "a list of URLs"),
     "public": _FLAG,
+    "spot": _FLAG,
+    "egress": (_list_of(_is_text), "a list of host names"),
     "sweep": (lambda value: isinstance(value, Mapping), "a mapping of names to lists of values"),
 }
 """Field of `Job` -> check and what to write. Money, duration and seeds have checks of their own."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quorate.base.errors import UsageError
 from quorate.job.field_types import check_types
@@ -29,6 +30,7 @@ from quorate_protocol.messages.determinism import profile_of
 from quorate_protocol.messages.job_spec import (
     ALL_FILES,
     COMPARATORS,
+    DURATION_MAX,
     MIB,
     Compare,
     EnvVar,
@@ -41,8 +43,20 @@ from quorate_protocol.messages.job_spec import (
 from quorate_protocol.messages.order_terms import NAME_DEFAULT, OrderTerms
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import quotes
-from quorate_protocol.units import Amount, Hash32, JobKind, Price, Seconds, Small, VerifyTier
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Amount,
+    Hash32,
+    JobKind,
+    Price,
+    Seconds,
+    Small,
+    VerifyTier,
+)
 from quorate_protocol.values import replace
+
+if TYPE_CHECKING:
+    from quorate.rentals.secrets import OrderSecrets
 
 _CAPABILITY = re.compile(r"([1-9][0-9]?)(?:\.([0-9]))?", re.ASCII)
 _MODEL = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]{0,63}")
@@ -99,6 +113,9 @@ TIERS = {
 FAST = "fast"
 SPEEDS = ("", FAST)
 COMPARED = {item.name.lower(): item for item in COMPARATORS}
+SERVICE = "service"
+TYPES = {"task": JobKind.TASK, "dev-environment": JobKind.DEV_ENVIRONMENT, SERVICE: JobKind.SERVICE}
+TASK_SECONDS = 15 * 60
 _SHM = 64 * MIB
 ANY_IMAGE = document_cid(b"")  # stands for an image and inputs that are not read yet
 _PYTHON = re.compile(r"3\.\d{1,2}", re.ASCII)
@@ -175,8 +192,22 @@ class Job:
     sweep, seeds: values of variables; `Market.map` submits every combination with every seed, and
     `budget` is then for all of them together.
 
+    type: task, or dev-environment: a machine to work on (`quorate rent`), paid by the minute. It
+    has no result. Without a command it only waits. Or service: a server (`quorate serve`).
+
+    ahead: how long a rental is paid for when it is ordered; vouchers extend it. idle_stop: it ends
+    after so long without use; "0" is never. access: public SSH keys that may connect, beside this
+    profile's own. home: a local folder, or the name of a kept one (`quorate stop --keep`), which
+    it finds in /home.
+
+    spot: a rental may run where its owner ends it within 30 s in need of the machine; cheaper.
+
+    egress: hosts that a rental may reach, such as "huggingface.co", "*.hf.co", or "*" for every
+    public one. secrets: what `quorate.rentals.secrets.read_secrets` read; for one rental.
+
     max_price: US dollars per run slot and hour. budget: US dollars for everything;
-    the default is the worst case at that price. max_duration: seconds, or text such as "15m".
+    the default is the worst case at that price. max_duration: seconds, or text such as "2h"; by
+    default 15 minutes, and 30 days for a rental.
 
     start_within: a job that waits for a provider ends unpaid after so long; by default 10 minutes,
     an hour for the elements of a sweep, and more for image and inputs above 5.6 GB.
@@ -200,7 +231,12 @@ class Job:
     tolerance: Money = 0
     pool: str = ""
     resources: Mapping[str, str | int] | Resources = field(default_factory=dict)
-    max_duration: str | int = "15m"
+    type: str = "task"
+    ahead: str | int = "10m"
+    idle_stop: str | int = "30m"
+    access: Sequence[str] = ()
+    home: str | Path = ""
+    max_duration: str | int | None = None
     start_within: str | int | None = None
     budget: Money | None = None
     verify: str = "standard"
@@ -225,6 +261,9 @@ class Job:
     build: str | Path | None = None
     sweep: Mapping[str, Sequence[str | int]] = field(default_factory=dict)
     seeds: int = 0
+    egress: Sequence[str] = ()
+    spot: bool = False
+    secrets: "OrderSecrets | None" = None
 
     def __post_init__(self) -> None:
         """Parses every quantity once, so that an existing job is well formed apart from its
@@ -256,6 +295,7 @@ class Job:
                 "escrow: an order with an escrow of its own is paid when two owners agree; leave "
                 "accept_unverified and verify: unverified out"
             )
+        self._check_type()
         self._check_sources()
         self._check_local_code()
         check_sweep(self.sweep, self.seeds, self.env)
@@ -267,7 +307,7 @@ class Job:
         So nobody waits for an image or an upload first.
         """
         spec = JobSpec(
-            kind=JobKind.TASK,
+            kind=self.kind(),
             image=ANY_IMAGE,
             image_bytes=1,
             argv=self.argv(),
@@ -282,12 +322,36 @@ class Job:
             attestation_level=self.attestation_level(),
             gateways=tuple(self.gateways),
             determinism=self.profile(),
+            egress=tuple(sorted(self.egress)),
+            spot=self.spot,
+            seal_key=ZERO_HASH if self.secrets is None else self.secrets.seal_key,
+            access=tuple(self.access),
+            idle_stop=self.idle_seconds(),
         )
         try:
             validate(spec)
             order_terms.validate(OrderTerms(self.name))
         except Refused as refused:
             raise UsageError(f"job: {refused.detail}") from refused
+
+    def _check_type(self) -> None:
+        if self.type not in TYPES:
+            raise UsageError(
+                f"type: {str(self.type)[:64]!r} is not offered; write {', '.join(TYPES)}"
+            )
+        self.ahead_seconds()
+        if not self.is_rental:
+            if self.home:
+                raise UsageError("home: only a rental keeps its /home; leave it out")
+            return
+        tasks = ("file", "args", "requirements", "sweep", "seeds", "escrow", "speed", "outputs")
+        for name in tasks:
+            if getattr(self, name):
+                raise UsageError(f"{name}: a {self.type} has no result; leave it out")
+        is_exact = self.comparison() == Compare()
+        if not is_exact or self.verify not in ("standard", "unverified"):
+            name = "verify" if is_exact else "compare"
+            raise UsageError(f"{name}: a {self.type} has no result to verify; leave it out")
 
     def _check_sources(self) -> None:
         named = {mount: str(value) for mount, value in self.inputs.items() if is_source(value)}
@@ -337,7 +401,26 @@ class Job:
     @property
     def has_command(self) -> bool:
         """Returns whether the job itself says what to run."""
-        return bool(self.command or self.entrypoint or self.file)
+        return bool(self.command or self.entrypoint or self.file or self.is_rental)
+
+    @property
+    def is_rental(self) -> bool:
+        """Returns whether it is a machine for a time, without a result."""
+        return self.kind().is_rental
+
+    def kind(self) -> JobKind:
+        """Returns the kind of its spec."""
+        return TYPES.get(self.type, JobKind.TASK)
+
+    def ahead_seconds(self) -> Seconds:
+        """Returns for how many seconds a rental is paid when it is ordered."""
+        return parse_duration(self.ahead, "for")
+
+    def idle_seconds(self) -> Seconds:
+        """Returns after how many seconds without use a rental ends; 0 is never."""
+        if not self.is_rental or self.type == SERVICE or str(self.idle_stop) == "0":
+            return Seconds(0)
+        return parse_duration(self.idle_stop, "idle_stop")
 
     @property
     def has_local_code(self) -> bool:
@@ -364,6 +447,8 @@ class Job:
 
     def seconds(self) -> Seconds:
         """Returns the longest run time in seconds."""
+        if self.max_duration is None:
+            return Seconds(DURATION_MAX if self.is_rental else TASK_SECONDS)
         return parse_duration(self.max_duration, "max_duration")
 
     def start_seconds(self, fetched: int = 0) -> Seconds:
@@ -374,6 +459,8 @@ class Job:
 
     def tier(self) -> VerifyTier:
         """Returns the verification tier."""
+        if self.is_rental:
+            return VerifyTier.NONE
         if self.verify not in TIERS:
             raise UsageError(
                 f"verify: {str(self.verify)[:64]!r} is not offered; choose one of "

@@ -13,16 +13,19 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from quorate.base.errors import UsageError
-from quorate.job.job import IPFS_GATEWAY, Job
+from quorate.job.job import IPFS_GATEWAY, SERVICE, Job
 from quorate.job.source_names import default_mount, is_source
 from quorate.job.yaml_reader import load_yaml
 
 # Explains an unknown key of a job file: its translation, "not offered yet", or the nearest known
 # key.
 
-SKYPILOT: dict[str, str] = {
+ELSEWHERE: dict[str, str] = {
+    "secrets": "--secret NAME=FILE on the command line, for a machine that you rent",
+    "registry_auth": "--registry-login on the command line, for a machine that you rent",
+    "spot_policy": "spot: true, for a machine that you rent",
     "accelerators": 'resources.gpu, such as gpu: "H100:2"',
-    "use_spot": "spot_policy: spot (not offered yet)",
+    "use_spot": "spot: true, for a machine that you rent",
     "any_of": "one resources.gpu; alternatives are not offered",
     "ordered": "one resources.gpu; alternatives are not offered",
     "max_hourly_cost": "max_price (USD per slot-hour, at the top level)",
@@ -40,23 +43,19 @@ SKYPILOT: dict[str, str] = {
     "setup": "requirements, or an image with what setup installs; jobs have no network",
     "num_nodes": "nodes (not offered yet)",
     "file_mounts": "inputs: [{path, mount}]",
-    "service": "type: service (not offered yet)",
     "storage_mounts": "inputs: [{cid, mount}]",
 }
-"""Keys of SkyPilot's task files, at any level -> what does the same here."""
+"""Keys of other programs' job files, at any level -> what does the same here."""
 
 NOT_YET = frozenset(
     {
         "files",
-        "secrets",
-        "registry_auth",
         "ports",
         "nodes",
         "priority",
         "tags",
         "schedule",
         "regions",
-        "spot_policy",
         "retry",
         "utilization_policy",
         "gang",
@@ -70,10 +69,12 @@ def explain_unknown(key: str, path: str, known: Iterable[str]) -> str:
     """Returns one sentence for a refused key. `path` is its location, "" at the top."""
     where = f"{path}.{key}" if path else key
     names = sorted(known)
+    if where == "service":
+        return f"{where}: only a file with `type: service` has this key; write `quorate serve FILE`"
     if not path and key in NOT_YET:
         return f"{where}: this key is not supported yet; leave it out"
-    if key in SKYPILOT and key not in names:
-        return f"{where}: this is a SkyPilot key; write {SKYPILOT[key]} instead"
+    if key in ELSEWHERE and key not in names:
+        return f"{where}: this key is of another program; write {ELSEWHERE[key]} instead"
     close = get_close_matches(key.lower(), names, n=1, cutoff=0.5)
     nearest = f"did you mean {close[0]!r}?" if close else f"known here are {', '.join(names)}"
     return f"{where}: unknown key; {nearest}"
@@ -129,7 +130,7 @@ class JobFileModel(BaseModel):
     """The keys of the whole file."""
 
     model_config = _STRICT
-    type: Literal["task", "batch"] = "task"
+    type: Literal["task", "batch", "dev-environment", "service"] = "task"
     name: Text = "job"
     image: Text = ""
     build: Text | None = Field(default=None, min_length=1)
@@ -144,10 +145,15 @@ class JobFileModel(BaseModel):
     inputs: list[InputModel] = Field(default_factory=list)
     outputs: Text | None = None
     resources: ResourcesModel = ResourcesModel()
-    max_duration: Quantity = "15m"
+    max_duration: Quantity | None = None
     start_within: Quantity | None = None
     max_price: Quantity
     budget: Quantity | None = None
+    # `for` is a word of Python.
+    ahead: Quantity = Field(default="10m", alias="for")
+    idle_stop: Quantity = "30m"
+    access: list[Text] = Field(default_factory=list)
+    home: Text = ""
     verify: VerifyModel = VerifyModel()
     speed: Literal["", "fast"] = ""
     source: Text = ""
@@ -164,8 +170,11 @@ class JobFileModel(BaseModel):
     python: Text = ""
     sweep: dict[str, list[Quantity]] = Field(default_factory=dict)
     seeds: int = 0
+    spot: bool = False
+    egress: list[Text] = Field(default_factory=list)
 
 
+FILE_BYTES_MAX = 512 * 1024
 _MODELS: dict[str, type[BaseModel]] = {
     "": JobFileModel,
     "resources": ResourcesModel,
@@ -176,19 +185,32 @@ _MODELS: dict[str, type[BaseModel]] = {
 
 def load_job(path: Path) -> Job:
     """Reads a job file. Relative paths in it start at the file's folder."""
+    return parse_tree(load_tree(path), path.parent)
+
+
+def load_tree(path: Path) -> Any:
+    """Reads what a job file, or the file of a service, holds."""
     try:
         with path.open("rb") as file:
-            data = file.read(512 * 1024)
+            data = file.read(FILE_BYTES_MAX)
     except OSError as error:
         raise UsageError(
-            f"{path}: {error.strerror or error}; -f needs a job file, such as examples/hello.yaml"
+            f"{path}: {error.strerror or error}; give a job file, such as examples/hello.yaml"
         ) from error
-    return parse_job(data, path.parent)
+    return load_yaml(data)
+
+
+def is_service(tree: Any) -> bool:
+    return isinstance(tree, dict) and tree.get("type") == SERVICE
 
 
 def parse_job(data: bytes, folder: Path) -> Job:
     """Parses the bytes of a job file. Relative paths start at `folder`."""
-    tree = load_yaml(data)
+    return parse_tree(load_yaml(data), folder)
+
+
+def parse_tree(tree: Any, folder: Path) -> Job:
+    """Parses what a job file holds. Relative paths start at `folder`."""
     if not isinstance(tree, dict):
         raise UsageError(
             "job file: it must be a mapping with at least image, command and max_price"
@@ -269,6 +291,11 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         attestation=model.attestation,
         determinism=model.determinism,
         resources=resources,
+        type="task" if model.type == "batch" else model.type,
+        ahead=model.ahead,
+        idle_stop=model.idle_stop,
+        access=tuple(model.access),
+        home=folder / model.home if model.home.startswith((".", "/")) else model.home,
         max_duration=model.max_duration,
         start_within=model.start_within,
         max_price=model.max_price,
@@ -296,6 +323,8 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         python=model.python,
         sweep=model.sweep,
         seeds=model.seeds,
+        egress=tuple(model.egress),
+        spot=model.spot,
     )
 
 

@@ -22,7 +22,7 @@ from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages.job_spec import Input, JobSpec
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import quotes
-from quorate_protocol.units import JobKind
+from quorate_protocol.units import ZERO_HASH, JobKind
 from quorate_protocol.values import replace as struct_replace
 
 # Size bound of an input given by CID if neither job nor store gives one.
@@ -41,6 +41,12 @@ class Upload:
     path: Path
     size_bytes: int
     is_directory: bool
+
+
+NO_SHELL = (
+    "image: it has no shell, so `quorate shell` and `ssh` cannot start anything in it; build it "
+    "with `quorate image build --shell`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,7 @@ class PackedJob:
     uploads: tuple[Upload, ...]
     not_stored: tuple[NamedCid, ...] = ()
     sources: tuple[SourcedInput, ...] = ()
+    warning: str = ""
 
     @property
     def upload_bytes(self) -> int:
@@ -131,7 +138,7 @@ def pack(
     if stray:
         raise UsageError(f"input_sizes: {stray[0]} is not the mount of an input")
     spec = JobSpec(
-        kind=JobKind.TASK,
+        kind=job.kind(),
         image=image,
         image_bytes=image_bytes,
         argv=job.argv(),
@@ -147,6 +154,11 @@ def pack(
         gateways=tuple(job.gateways),
         public=job.public,
         determinism=job.profile(),
+        egress=tuple(sorted(job.egress)),
+        spot=job.spot,
+        seal_key=ZERO_HASH if job.secrets is None else job.secrets.seal_key,
+        access=tuple(job.access),
+        idle_stop=job.idle_seconds(),
     )
     spec = struct_replace(spec, start_within=job.start_seconds(quotes.fetch_bytes(spec)))
     try:
@@ -155,7 +167,14 @@ def pack(
         raise UsageError(f"job: {refused.detail}") from refused
     # With source: ipfs the content is in IPFS already, so nothing is sent.
     sent = () if job.source else tuple(uploads.values())
-    return PackedJob(spec, sent, sources=tuple(sources.values()))
+    return PackedJob(spec, sent, sources=tuple(sources.values()), warning=_warning(job))
+
+
+def _warning(job: Job) -> str:
+    if job.kind() is not JobKind.DEV_ENVIRONMENT or not is_path(job.image):
+        return ""
+    info = _read_archive(*_identity(Path(job.image).expanduser()))
+    return "" if info.has_shell else NO_SHELL
 
 
 def with_element(packed: PackedJob, job: Job) -> PackedJob:
@@ -206,7 +225,7 @@ def _image(job: Job, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> tu
         refuse_shell_command(info, ("/bin/sh",) if job.shell() else job.argv())
     except Refused as refused:
         raise UsageError(refused.detail) from refused
-    if not (job.argv() or job.shell() or job.entrypoint or info.entrypoint or info.command):
+    if not (job.has_command or info.entrypoint or info.command):
         raise UsageError(NO_COMMAND)
     item = _measure(path, "image", uploads)
     return item.cid, item.size_bytes

@@ -136,7 +136,7 @@ def pools_of(views: Iterable[OfferView]) -> tuple[PoolRow, ...]:
             mine = owners.setdefault(identity, {})
             mine[owner] = mine.get(owner, 0) + slot.count
             hosts.setdefault(identity, {}).setdefault(str(slot.host), set()).add(owner)
-            price = slot.on_demand or slot.spot  # the price at which jobs are matched
+            price = slot.price
             prices.setdefault(identity, []).extend([price] if price else [])
     rows = [
         PoolRow(

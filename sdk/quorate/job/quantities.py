@@ -30,6 +30,17 @@ def parse_amount(value: Money, field: str) -> Amount:
     return Amount(_micro(value, field, AMOUNT_MAX))
 
 
+def parse_hex(text: str, size: int, told: str) -> bytes:
+    """Parses an account or a hash. Raises UsageError, which says `told`."""
+    try:
+        value = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        value = b""
+    if len(value) != size:
+        raise UsageError(told)
+    return value
+
+
 def parse_price(value: Money, field: str) -> Price:
     """Parses a price above zero. Returns millionths of a dollar per slot-hour."""
     return Price(_micro(value, field, PRICE_MAX))

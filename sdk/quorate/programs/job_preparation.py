@@ -15,6 +15,8 @@ from quorate.base.errors import QuorateError, UsageError
 from quorate.job.job import Job
 from quorate.job.packing import NO_COMMAND, is_path
 from quorate.programs.entrypoint import asks_image, with_archives_entrypoint, with_entrypoint
+from quorate.rentals.homes import with_home
+from quorate.rentals.ssh_files import SshFiles
 from quorate_protocol.messages.job_spec import is_image_cid
 
 if TYPE_CHECKING:
@@ -49,6 +51,10 @@ class JobPreparation:
 
         Raises UsageError if the image is neither in the local engine nor at its registry.
         """
+        if job.is_rental:
+            job = replace(job, access=(SshFiles(self._home).public_key(), *job.access))
+        if job.home:
+            job = with_home(job, self._home)
         _check_local(job)
         named = str(job.image)
         if job.build is not None or not is_path(job.image):

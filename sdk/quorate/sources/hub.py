@@ -21,8 +21,8 @@ LIST_BYTES_MAX = 64 << 20
 READ_BYTES_MAX = 512 << 20  # of all files without a hash together
 PARALLEL = 8
 GATED = (
-    "is private or gated: it needs a token, which comes with rented machines; download it, and "
-    "give its path"
+    "is private or gated: only rented machines take a token (--hub-token); or download "
+    "it, and give its path"
 )
 
 
@@ -42,7 +42,7 @@ def resolve_hub(reader: SourceReader, endpoint: str, name: HubName, field: str) 
         raise BadSource(f"{asked} sends no JSON: {error}") from error
     if not isinstance(tree, dict):
         raise BadSource(f"{asked} sends no repository")
-    if tree.get("gated") or tree.get("private"):
+    if (tree.get("gated") or tree.get("private")) and not reader.headers_for(asked):
         raise UsageError(f"{field}: {label} {GATED}")
     commit = tree.get("sha")
     if not isinstance(commit, str) or not (commit.isalnum() and len(commit) == 40):

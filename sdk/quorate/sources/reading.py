@@ -63,12 +63,22 @@ class Found:
     headers: Mapping[str, str]
 
 
+HeadersFor = Callable[[str], tuple[tuple[str, str], ...]]
+
+
 class SourceReader:
-    """Requests of one resolution, until `stop`. `hashes` remembers what was read."""
+    """Requests of one resolution, until `stop`. `hashes` remembers what was read. `headers_for`:
+    what a request for a URL needs beside, such as a token.
+    """
 
     def __init__(
-        self, hashes: HashFile, notice: Callable[[str], None], may_be_private: bool
+        self,
+        hashes: HashFile,
+        notice: Callable[[str], None],
+        may_be_private: bool,
+        headers_for: HeadersFor = lambda _: (),
     ) -> None:
+        self.headers_for = headers_for
         self._hashes, self._notice, self._may_be_private = hashes, notice, may_be_private
         self.stop = StopSignal(DEADLINE_SECONDS)
 
@@ -144,6 +154,7 @@ class SourceReader:
         remedy = "providers reach public addresses only; give a local path"
         asked = CheckedHttp(url, remedy, self._may_be_private, self.stop, STALL_SECONDS)
         sent = {"Accept": "*/*", "Accept-Encoding": "identity", **headers}
+        sent |= dict(self.headers_for(url))
         for tries_left in reversed(range(TRIES)):
             with ExitStack() as stack:
                 try:

@@ -16,6 +16,7 @@ from quorate.sources.hub import resolve_hub
 from quorate.sources.object_store import resolve_s3
 from quorate.sources.reading import HashFile, SourceReader
 from quorate_content.store.threads import in_thread
+from quorate_protocol.messages.rental_secrets import RentalSecrets
 from quorate_protocol.refusals import Refused, Unavailable
 
 KNOWN_SECONDS = 60.0
@@ -60,10 +61,12 @@ class SourceResolver:
         Raises UsageError for a source that providers could not read, UnavailableError if it does
         not answer.
         """
-        found = {}
+        found, secrets = {}, RentalSecrets() if job.secrets is None else job.secrets.document
         for mount, value in job.inputs.items():
             if is_source(value):
-                reader = SourceReader(self._hashes, self._notice, self._may_be_private)
+                reader = SourceReader(
+                    self._hashes, self._notice, self._may_be_private, secrets.headers_for
+                )
                 with ThreadPoolExecutor(1) as thread:
                     found[mount] = await in_thread(
                         thread,

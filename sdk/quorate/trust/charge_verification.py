@@ -134,6 +134,12 @@ def check_ordered(ack: Ack, order: Order) -> None:
     )
 
 
+def check_rented(ack: Ack, order: Order) -> None:
+    """As `check_ordered`, for the order of a rental."""
+    _require(order.pool in (ZERO_HASH, ack.pool), "ack: its pool is not the ordered one")
+    _require(ack.rule is Label.NONE, "ack: a rental has no rule")
+
+
 def check_escrowed(ack: Ack, is_escrowed: bool) -> None:
     """Raises EvidenceError if an Ack does not settle the order as its client ordered it."""
     _require(

@@ -104,6 +104,7 @@ def compare(settlement: Settlement, log: PayLog) -> Comparison:
             )
     if settlement.root == ZERO_HASH and settlement.of_providers:
         unproven.append("the transaction names no root, so it is compared with the whole log")
+        unproven.append("what a running rental earned since the last payroll is in no line yet")
     return Comparison(lines, tuple(rows), tuple(unproven))
 
 

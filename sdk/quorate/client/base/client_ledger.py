@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from quorate.base.errors import ProfileError, UnavailableError
 from quorate_protocol.codec import canonical
@@ -25,7 +26,8 @@ CREATE TABLE IF NOT EXISTS orders (
     name TEXT NOT NULL, "order" BLOB NOT NULL,
     spec BLOB NOT NULL, session BLOB NOT NULL, submitted_at INTEGER NOT NULL,
     charged TEXT, outputs TEXT,
-    ack BLOB, reserved TEXT NOT NULL, funded_until INTEGER NOT NULL, is_returned INTEGER NOT NULL);
+    ack BLOB, reserved TEXT NOT NULL, funded_until INTEGER NOT NULL, is_returned INTEGER NOT NULL,
+    metered TEXT NOT NULL DEFAULT '0');
 CREATE INDEX IF NOT EXISTS orders_by_coordinator ON orders (coordinator, submitted_at);
 CREATE TABLE IF NOT EXISTS vouchers (coordinator BLOB PRIMARY KEY,
     cumulative TEXT NOT NULL, carried TEXT NOT NULL);
@@ -58,6 +60,7 @@ class OrderRecord:
     outputs: Path | None
     ack: bytes | None = None  # the coordinator's Ack envelope, once received
     reserved: Amount = Amount(0)  # the most that it can cost the tab
+    metered: Amount = Amount(0)  # of a rental that runs: what it was charged, as checked
     # Its escrow of its own holds the budget until then; 0 = the tab pays it.
     funded_until: UnixSeconds = UnixSeconds(0)
 
@@ -102,10 +105,16 @@ class Ledger:
             )
             check_whole(path, self._db)
             self._db.execute("PRAGMA synchronous=FULL")
+            self._add_metered()
         except FileDamaged as error:
             raise ProfileError(f"the ledger cannot be used: {error}") from error
         except (OSError, sqlite3.Error) as error:
             raise ProfileError(f"{path}: the ledger cannot be used: {error}") from error
+
+    def _add_metered(self) -> None:
+        """Ledgers from before rentals lack the column."""
+        if not any(row[1] == "metered" for row in self._db.execute("PRAGMA table_info(orders)")):
+            self._db.execute("ALTER TABLE orders ADD COLUMN metered TEXT NOT NULL DEFAULT '0'")
 
     def close(self) -> None:
         self._db.close()
@@ -130,6 +139,7 @@ class Ledger:
             str(entry.reserved),
             entry.funded_until,
             0,
+            "0",
         )
         with self._transaction() as db:
             promised = self.debt(entry.order.coordinator).promised
@@ -147,6 +157,46 @@ class Ledger:
                 "UPDATE orders SET ack = ?, reserved = ? WHERE job_id = ?",
                 (ack, str(reserved), job_id),
             )
+
+    def meter(self, job_id: Hash32, charged: Amount, most: Amount) -> None:
+        """Keeps what a rental was charged so far. It never falls, nor does it exceed what the
+        rental reserves. The first charge lowers that to `most`.
+        """
+        with self._transaction():
+            entry = self.entry(job_id)
+            if entry is not None and entry.charged is None:
+                reserved = entry.reserved
+                if charged and not entry.metered:
+                    reserved = min(reserved, most)
+                    self._set(job_id, "reserved", str(reserved))
+                metered = max(entry.metered, min(charged, reserved))
+                self._set(job_id, "metered", str(metered))
+
+    def reserve(self, job_id: Hash32, most: Amount, lead: Amount) -> bool:
+        """Raises what a rental may cost in all; it never falls. Returns False, and changes nothing,
+        if open orders would then reserve more than `lead`.
+        """
+        with self._transaction():
+            entry = self.entry(job_id)
+            if entry is None or entry.charged is not None or most <= entry.reserved:
+                return True
+            promised = self.debt(entry.order.coordinator).promised
+            if promised + most - entry.reserved > lead:
+                return False
+            self._set(job_id, "reserved", str(most))
+            return True
+
+    def renew_session(self, coordinator: Address, session: bytes) -> None:
+        """Replaces the session of the newest order by one that reaches farther."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE orders SET session = ? WHERE rowid = (SELECT rowid FROM orders WHERE "
+                "coordinator = ? ORDER BY rowid DESC LIMIT 1)",
+                (session, coordinator),
+            )
+
+    def _set(self, job_id: Hash32, column: str, value: str) -> None:
+        self._db.execute(f"UPDATE orders SET {column} = ? WHERE job_id = ?", (value, job_id))
 
     def forget(self, job_id: Hash32) -> None:
         """Removes an order that the coordinator refused. A funded one stays: its money is on
@@ -220,14 +270,15 @@ class Ledger:
         """Returns totals over all orders that a coordinator's tab pays."""
         signed, charged = self._signed(coordinator)
         promised, nonce_max = 0, 0
-        for nonce, paid, reserved, until in self._db.execute(
-            "SELECT nonce, charged, reserved, funded_until FROM orders WHERE coordinator = ?",
+        for nonce, paid, metered, reserved, until in self._db.execute(
+            "SELECT nonce, charged, metered, reserved, funded_until FROM orders "
+            "WHERE coordinator = ?",
             (coordinator,),
         ):
             nonce_max = max(nonce_max, int(nonce))
             if not until:
-                charged = Amount(charged + int(paid or 0))
-                promised += int(reserved) if paid is None else 0
+                charged = Amount(charged + int(metered if paid is None else paid))
+                promised += int(reserved) - int(metered) if paid is None else 0
         return SpendingTotals(charged, Amount(promised), Nonce(nonce_max), signed)
 
     def coordinators(self) -> list[Address]:
@@ -240,6 +291,18 @@ class Ledger:
             f"{_SELECT} WHERE coordinator = ? AND charged IS NULL LIMIT 10000", (coordinator,)
         )
         return [_entry(row) for row in rows]
+
+    def named_with(self, beginning: str) -> tuple[Amount, Amount]:
+        """Returns what settled orders whose names begin so cost, at all coordinators, and the
+        budgets of the others.
+        """
+        rows = self._db.execute(
+            'SELECT charged, "order" FROM orders WHERE substr(name, 1, ?) = ?',
+            (len(beginning), beginning),
+        ).fetchall()
+        cost = sum(int(charged) for charged, _ in rows if charged is not None)
+        opened = [canonical.decode(Order, order) for charged, order in rows if charged is None]
+        return Amount(cost), Amount(sum(order.budget for order in opened))
 
     def funded_orders(self) -> list[OrderRecord]:
         """Returns the orders whose own escrow may still hold money, oldest first."""
@@ -390,16 +453,13 @@ class Ledger:
 
 _SELECT = (
     'SELECT job_id, name, "order", spec, session, submitted_at, charged, outputs, ack, reserved, '
-    "funded_until FROM orders"
+    "funded_until, metered FROM orders"
 )
 
 
-def _entry(
-    row: tuple[
-        bytes, str, bytes, bytes, bytes, int, str | None, str | None, bytes | None, str, int
-    ],
-) -> OrderRecord:
-    job_id, name, order, spec, session, submitted_at, charged, outputs, ack, reserved, until = row
+def _entry(row: tuple[Any, ...]) -> OrderRecord:
+    job_id, name, order, spec, session, submitted_at, charged, outputs, ack, *money = row
+    reserved, until, metered = money
     paid = None if charged is None else Amount(int(charged))
     message = canonical.decode(Order, order)
     return OrderRecord(
@@ -413,5 +473,6 @@ def _entry(
         outputs=Path(outputs) if outputs else None,
         ack=ack,
         reserved=Amount(int(reserved)),
-        funded_until=UnixSeconds(until),
+        funded_until=UnixSeconds(int(until)),
+        metered=Amount(int(metered)),
     )

@@ -40,6 +40,7 @@ from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
     AccountView,
     AckView,
+    AllowanceRequest,
     CaseView,
     GiveBackRequest,
     InfoView,
@@ -53,6 +54,7 @@ from quorate_protocol.messages.views import (
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
+from quorate_runtime.http.byte_streams import MESSAGE_BYTES_MAX, PING_SECONDS
 from quorate_runtime.http.coordinator_routes import BYTES, CAR, Route, Routes
 
 # Reads server-sent events as the coordinator sends them: `id:`, `data:`, and comments as keep-
@@ -238,8 +240,16 @@ class Api:
     async def give_back(self, amount: Amount) -> Amount:
         return (await self._ask(Routes.GIVE_BACK, GiveBackRequest(amount))).amount
 
+    async def allow(self, job_id: Hash32, most: Amount) -> None:
+        """Says how much a rental may cost in all. Repeating it changes nothing."""
+        await self._ask(Routes.ALLOWANCE, AllowanceRequest(most), job=job_id)
+
     async def stop(self, stop: Envelope[Stop]) -> None:
         await self._post(Routes.STOP, stop, job=stop.message.job_id)
+
+    async def secrets(self, job_id: Hash32, box: bytes) -> None:
+        """Sends a box of secrets to the provider of a rental. Repeating it changes nothing."""
+        await self._request("POST", Routes.SECRETS.at(job=job_id), box)
 
     async def receipt(self, job_id: Hash32) -> bytes:
         """Returns the bytes of a receipt file as sent, unchecked."""
@@ -268,6 +278,36 @@ class Api:
                         f"run, 0x{told.job_id.hex()[:12]}"
                     )
                 yield told
+
+    async def stream(self, job_id: Hash32) -> aiohttp.ClientWebSocketResponse:
+        """Opens the byte stream to a rental."""
+        path = Routes.STREAM.at(job=job_id)
+        try:
+            return await self._session.ws_connect(
+                self.url + path,
+                headers=self._headers(),
+                heartbeat=PING_SECONDS,
+                max_msg_size=MESSAGE_BYTES_MAX + 1,
+                compress=0,
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            await self._explain_no_stream(path)
+            raise UnavailableError(
+                f"run 0x{job_id.hex()[:12]}: its provider does not answer (HTTP status "
+                f"{error.status}); try again soon"
+            ) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(self.url, error) from error
+
+    async def _explain_no_stream(self, path: str) -> None:
+        """aiohttp drops the reason of a refused upgrade. A request without one has the same reason,
+        or is refused for that alone.
+        """
+        try:
+            await self._request_once("GET", path, None)
+        except RefusedError as error:
+            if error.code != Code.MALFORMED.value:
+                raise
 
     async def logs(self, job_id: Hash32, follow: bool) -> AsyncGenerator[bytes, None]:
         """Yields log text in pieces. With `follow`, continues until the run ends and allows any

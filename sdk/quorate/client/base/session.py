@@ -21,6 +21,7 @@ from quorate.trust.charge_verification import (
     check_escrowed,
     check_ordered,
     check_receipt,
+    check_rented,
 )
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate.trust.receipt_verification import check_round
@@ -203,9 +204,12 @@ class ClientSession:
         good = answer.job_id == ack.job_id == job_id and ack.fee_bps <= order.max_fee_bps
         if not good:
             raise EvidenceError("ack: it is for another job, or its fee is above the order's limit")
-        check_ordered(ack, order)
+        is_rental = submission.spec.kind.is_rental
+        (check_rented if is_rental else check_ordered)(ack, order)
         check_escrowed(ack, submission.escrowed)
         most = settlement.charge_limit(order, ack.rule, ack.fee_bps)
+        if is_rental:
+            most = self.entry(job_id).reserved  # its vouchers say how far it may go
         crash_point("client.before-ack")
         self.ledger.acknowledge(job_id, envelope.encode(answer.ack), most)
         crash_point("client.after-ack")

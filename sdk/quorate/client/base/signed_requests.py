@@ -15,7 +15,7 @@ from quorate_protocol.messages.job_spec import JobSpec, input_root
 from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session
 from quorate_protocol.refusals import MEANINGS, Code
-from quorate_protocol.rules import settlement
+from quorate_protocol.rules import rentals, settlement
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,
@@ -98,8 +98,7 @@ def draft_order(
         max_fee_bps=Bps(job.max_fee_bps),
         verify_tier=job.tier(),
         comparator=spec.compare.comparator,
-        caseable=spec.compare.comparator is Comparator.EXACT
-        and not (spec.sealed or spec.network or job.is_unverified),
+        caseable=spec.compare.comparator is Comparator.EXACT and not job.is_unverified,
         pool=job.host(),
         witness=ZERO_ADDRESS,
         accept_unwitnessed=job.accept_unwitnessed,
@@ -119,6 +118,10 @@ def draft_order(
     if job.escrow:
         _check_escrow(spec)
         return OrderDraft(order, worst, Amount(0))
+    if job.is_rental:
+        worst = Amount(min(worst, order.budget))  # it ends when that is used up (PROTOCOL 12.7)
+        ahead = rentals.reserved_by_client(order, fee_bps, job.ahead_seconds())
+        return OrderDraft(order, worst, ahead)
     most = settlement.charge_limit(order, rule, order.max_fee_bps)
     return OrderDraft(order, worst, most)
 
@@ -132,9 +135,11 @@ def _check_escrow(spec: JobSpec) -> None:
 
 
 def _budget(job: Job, worst: Amount) -> Amount:
-    """Returns the job's own budget, or the worst charge if it names none."""
+    """Returns the job's own budget, or the worst charge if it names none. A rental may have less:
+    its budget ends it.
+    """
     budget = job.budget_amount()
-    if budget is not None and budget < worst:
+    if budget is not None and budget < worst and not job.is_rental:
         raise UsageError(
             f"budget: {format_amount(budget)} does not cover the worst case of "
             f"{format_amount(worst)} (max_price × max_duration × "

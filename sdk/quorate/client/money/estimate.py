@@ -15,8 +15,17 @@ from quorate_protocol.limits import BEACON_AHEAD_MIN
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.views import PlanView
-from quorate_protocol.rules import settlement
-from quorate_protocol.units import Amount, Bps, Hash32, Label, Milliseconds, pay_for, share_bps
+from quorate_protocol.rules import rentals, settlement
+from quorate_protocol.units import (
+    Amount,
+    Bps,
+    Hash32,
+    Label,
+    Milliseconds,
+    Seconds,
+    pay_for,
+    share_bps,
+)
 
 RUNS_MAX = 5  # earlier runs that count
 RECORDS_MAX = 200  # newest orders that are looked at
@@ -113,6 +122,14 @@ def estimate(
     if view.cheapest is None:
         return None
     return Estimate(full, minute, spec.max_duration, 0)
+
+
+def estimate_of_rental(view: PlanView, seconds: Seconds) -> Estimate | None:
+    """Returns what so much time costs at the cheapest free offer, or None if no offer fits."""
+    if view.price is None:
+        return None
+    minute = rentals.cost_of(Seconds(MINUTE), view.price, view.fee_bps)
+    return Estimate(rentals.cost_of(seconds, view.price, view.fee_bps), minute, seconds, 0)
 
 
 def _charge(view: PlanView, usage: Milliseconds, premium_bps: Bps, is_fast: bool) -> Amount:

@@ -95,11 +95,16 @@ class WithdrawalFlow:
                 "The balance does not cover it.",
                 f"at most {format_amount(largest)} can be withdrawn now: of "
                 f"{format_amount(Amount(found.balance + ours.free))} in the escrow, "
-                f"{format_amount(ours.vouched)} is owed for finished jobs and "
+                f"{format_amount(ours.vouched)} is promised by your vouchers and "
                 f"{format_amount(ours.promises.orders)} is promised to open orders",
                 "`quorate balance` shows what is promised",
             )
         await self._check_gas(found)
+        if amount is None and ours.vouched:
+            self._notice(
+                f"{format_amount(ours.vouched)} stays in the tab: your vouchers promise it for "
+                "bills, and what they promise beyond pays for later orders"
+            )
         record = WithdrawalRecord(f"withdraw-{secrets.token_hex(6)}", wanted, place)
         return self._ledger.begin_withdrawal(record)
 
