@@ -6,7 +6,10 @@ app = program(
     "devnet",
     "A whole market on this machine, for trials and for tests.",
     {
-        name: f"quorate_devnet.{'chain_command' if name == 'chain' else 'commands'}:{name}"
-        for name in ("up", "down", "demo", "chain", "status", "deploy", "fund")
+        name: (
+            f"quorate_devnet.{'chain_command' if name == 'chain' else 'commands'}:"
+            f"{name.replace('-', '_')}"
+        )
+        for name in ("up", "down", "demo", "demo-rent", "chain", "status", "deploy", "fund")
     },
 )

@@ -134,12 +134,28 @@ def demo(
         raise fail(
             "the demo runs real programs; use --executor docker, bwrap or process", EXIT_USAGE
         )
-    signal.signal(
-        signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT)
-    )  # ends like Ctrl-C, so that nothing is left behind
+    _interrupt_on_end()
     kept = folder.resolve() if folder else None
     program = go_peer.resolve() if go_peer else built_program()
     raise typer.Exit(run_demo(DemoOptions(out, choice, as_json, kept, program)))
+
+
+def demo_rent(
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir", help="Folder to keep the devnet's files in; default: a temporary one."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rent a machine and serve a model, with ssh, Jupyter and keys, and measure it. Needs Docker,
+    root and ssh.
+    """
+    from quorate_devnet.demo.rent_demo import demo_rent as run_demo_rent
+
+    _interrupt_on_end()
+    raise typer.Exit(run_demo_rent(folder.resolve() if folder else None, as_json))
 
 
 def status(given: RunningFolder = None, as_json: AsJson = False) -> None:
@@ -221,6 +237,11 @@ def fund(
         ]
     ):
         typer.echo(line)
+
+
+def _interrupt_on_end() -> None:
+    """SIGTERM ends like Ctrl-C, so that nothing is left behind."""
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
 
 
 def _running_folder(given: Path | None) -> Path:

@@ -15,6 +15,7 @@ from quorate_devnet.demo.scenario import PRICINGS, Scene, pricing_job, tile_job
 
 RENDERER, PRICER = 0, 1  # the client that renders, and the one that prices
 EXTRA_MAX = 24
+KEPT_PARTS = 1  # of each client, so that runs are under way when the coordinator is killed
 AWAY_SECONDS = 1.0
 
 
@@ -49,20 +50,25 @@ class Orders:
         for client, part in ((RENDERER, 0), (PRICER, 1), (RENDERER, 1), (PRICER, 2)):
             await self._place(client, part)
 
-    async def place_rest(self) -> None:
-        tiles = [(RENDERER, tile) for tile in range(2, self.scene.tiles)]
-        pricings = [(PRICER, seed) for seed in range(3, PRICINGS + 1)]
+    async def place_rest(self) -> int:
+        """Returns how many orders it placed."""
+        tiles = [(RENDERER, tile) for tile in self._not_placed(RENDERER)]
+        pricings = [(PRICER, seed) for seed in self._not_placed(PRICER)]
         for client, part in interleaved(pricings, tiles):
             await self._place(client, part)
+        return len(tiles) + len(pricings)
 
     @property
     def are_all_placed(self) -> bool:
         return sum(1 for item in self.placed if not item.is_extra) == self.scene.tiles + PRICINGS
 
     async def place_extra(self, client: int) -> str:
-        """Places one more order of a client that the liar has not lied to yet. Returns its name, or
-        "" after too many.
+        """Places one more order of a client that the liar has not lied to yet. It is for the next
+        part, and once few are left for a part again. Returns its name, or "" after too many.
         """
+        left = self._not_placed(client)
+        if len(left) > KEPT_PARTS:
+            return await self._place(client, left[0])
         extras = sum(1 for item in self.placed if item.is_extra)
         if extras >= EXTRA_MAX:
             return ""
@@ -73,6 +79,11 @@ class Orders:
         part = PRICINGS + 1 + sum(1 for item in self.placed if item.is_extra)
         await self._place(PRICER, part, is_extra=True, escrow=True)
         return self.placed[-1].run
+
+    def _not_placed(self, client: int) -> list[int]:
+        parts = range(self.scene.tiles) if client == RENDERER else range(1, PRICINGS + 1)
+        placed = {it.part for it in self.placed if it.client == client and not it.is_extra}
+        return [part for part in parts if part not in placed]
 
     def finish(self) -> "asyncio.Future[list[None]]":
         """Waits until every result is in. Raises the first error."""

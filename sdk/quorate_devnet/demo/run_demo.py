@@ -393,8 +393,8 @@ class _DemoRun:
         self.screen.milestone("provider-0 (liar) is switched off", "dim")
         run = await orders.place_escrowed()
         self.screen.milestone(f"{run.name} has an escrow of its own, outside all tabs")
-        await orders.place_rest()
-        self.screen.milestone(f"the other {scenario.PRICINGS + self.scene.tiles - 4} orders are in")
+        count = await orders.place_rest()
+        self.screen.milestone(f"the other {count} orders are in")
         self.bound.reach("running the job with an escrow of its own")
         async for event in run.events():
             if event.name == "verdict":

@@ -174,6 +174,12 @@ class DevnetConfig(Struct, frozen=True):
             read=_levels,
         ),
     ] = ()
+    rentals: Annotated[
+        bool, Option("Let providers lease machines too (`quorate rent`).", "--rentals")
+    ] = False
+    spot_percent: int = 0  # of the price, for spot rentals beside others
+    egress: tuple[str, ...] = ()  # names that rentals may reach
+    devnet_host: str = ""  # of them: NAME=ADDRESS:PORT, a server of this machine
     # For tests: a file `provider-0` in it names the crash point of that child.
     crash_folder: Path | None = None
 

@@ -50,7 +50,7 @@ from quorate_devnet.market.engine_check import engine_answers
 from quorate_devnet.market.genesis import Funds, JoiningProvider
 from quorate_node.base import provider_keys
 from quorate_node.base import settings as provider_settings
-from quorate_node.base.config import STORE_BYTES_MIN, TransportChoice
+from quorate_node.base.config import STORE_BYTES_MIN, RentalTerms, TransportChoice
 from quorate_node.base.config import Settings as ProviderSettings
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.executors.sandbox.bwrap_executor import check_bwrap
@@ -379,6 +379,10 @@ class _Startup:
                 store_bytes=config.store_bytes,
                 ipfs_gateways=config.ipfs_gateways,
                 attestation=config.attestation,
+                rentals=RentalTerms.ON_DEMAND if config.rentals else RentalTerms.NO,
+                spot_percent=config.spot_percent,
+                egress=config.egress,
+                devnet_host=config.devnet_host,
                 cpu_level=config.cpu_levels[index % len(config.cpu_levels)]
                 if config.cpu_levels
                 else "",

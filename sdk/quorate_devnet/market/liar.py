@@ -10,7 +10,15 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from quorate_protocol.messages.ports import Executor, Exit, LogPiece, Sandbox, Task, TaskState
+from quorate_protocol.messages.ports import (
+    Executor,
+    Exit,
+    LogPiece,
+    RegistryLogin,
+    Sandbox,
+    Task,
+    TaskState,
+)
 
 CHANGED_BYTES = 2_000
 _DIGITS = re.compile(r"\d{3,}")
@@ -34,9 +42,14 @@ class LyingExecutor:
         self.sandbox = self._inner.sandbox
 
     async def fetch_image(
-        self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
+        self,
+        lease_id: str,
+        name: str,
+        deadline_seconds: float,
+        needs_gpu: bool = False,
+        login: RegistryLogin | None = None,
     ) -> None:
-        await self._inner.fetch_image(lease_id, name, deadline_seconds, needs_gpu)
+        await self._inner.fetch_image(lease_id, name, deadline_seconds, needs_gpu, login)
 
     def image_requirement(self, name: str) -> str:
         return self._inner.image_requirement(name)

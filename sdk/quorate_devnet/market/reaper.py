@@ -80,9 +80,11 @@ class CleanupList:
         import docker.errors
 
         from quorate_node.executors.docker.lease_dirs import reap
+        from quorate_node.executors.docker.lease_keeper import end_keeper
 
         for owner, home in self.containers:
             try:
+                end_keeper(home)
                 reap(owner, home)
             except (docker.errors.DockerException, OSError) as error:
                 # Not re-raised: a failure with one label must not keep the others' containers
