@@ -1,6 +1,6 @@
 """Rules for every test: sockets, needs of the machine, tests that run beside it, and its remains.
 
-`make test` runs four processes of pytest (xdist). A file's tests stay together. Each market that
+`make test` runs three processes of pytest (xdist). A file's tests stay together. Each market that
 carries jobs to a verdict is several programs, so those of tests/e2e run one after the other in two
 processes: in one those whose commands are typed as a user types them, in one all others. All
 sandboxes stay in one process, because they share the machine's container engine and its list of

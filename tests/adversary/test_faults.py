@@ -184,7 +184,7 @@ def test_a_liar_that_names_another_class_is_unpaid_and_audited_again(attack: Att
 
 @pytest.mark.rule("2.19", "5.114")
 def test_a_liar_beside_one_of_its_class_is_faulted_whatever_the_others_run_on() -> None:
-    hosts = (IN_GVISOR, IN_GVISOR, MACHINE, IN_GVISOR, MACHINE)
+    hosts = (IN_GVISOR, IN_GVISOR, IN_GVISOR, MACHINE, MACHINE)
     parties = [Party(place, lies=not place, host=host) for place, host in enumerate(hosts)]
     market = Market(*parties)
     job = decided(market)

@@ -73,7 +73,7 @@ async def test_an_order_whose_input_nobody_has_is_refused_with_its_cid(  # type:
         with pytest.raises(Refused, match=f"order.inputs: {ABSENT} is neither") as caught:
             await search.check(replace(with_input(a_spec("absent")), gateways=named), client)
         seconds = time.monotonic() - begun
-        assert caught.value.code is Code.NOT_STORED and seconds < 5
+        assert caught.value.code is Code.NOT_STORED and seconds < 30
         with pytest.raises(Refused, match="order.image"):
             await search.check(a_spec("no gateway"), client)
         with pytest.raises(Refused, match="order.inputs"):  # what others uploaded is not told

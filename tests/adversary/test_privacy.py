@@ -113,8 +113,12 @@ RULES: dict[str, Rule | str] = {
     "GET /v1/runs": with_token,  # the runs of the token's account
     "GET /v1/runs/{job}": run_view,
     "POST /v1/runs/{job}/stop": "takes a signed message",
+    "POST /v1/runs/{job}/secrets": "for the client of a rental, see test_secret_relay",
+    "POST /v1/runs/{job}/allowance": "takes what the token's account lets its rental cost",
     "GET /v1/runs/{job}/events": only_client,
     "GET /v1/runs/{job}/logs": only_client,
+    "GET /v1/runs/{job}/stream": "for the client of a rental, see test_rental_streams",
+    "GET /v1/streams/{ticket}": "for the provider that got the ticket, see test_rental_streams",
     "GET /v1/events": with_token,  # the events of the token's account
     "POST /v1/witnesses": "takes a signed message",
     "POST /v1/vouchers": "takes a signed message",
@@ -314,7 +318,9 @@ async def test_a_stranger_reads_no_input_or_output_from_a_provider(tmp_path: Pat
         (await store.put(b"a ciphertext", f"sealed:{'ab' * 32}")).cid,
     ]
     known = (await store.put(b"the machine", "inventory")).cid
-    gateway = Gateway(store, tmp_path, lambda: None, lambda on: None, lambda price: None)  # type: ignore[arg-type,return-value]
+    gateway = Gateway(
+        store, tmp_path, lambda: None, lambda on: None, lambda price: None, lambda *_: None
+    )  # type: ignore[arg-type,return-value]
     url = await gateway.listen("127.0.0.1", 0)
     async with aiohttp.ClientSession() as session:
         answers = [

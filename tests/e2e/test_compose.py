@@ -17,12 +17,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 QUORATE = str(Path(sys.executable).parent / "quorate")
-COMMAND_SECONDS = 300
+COMMAND_SECONDS = 600
 PROJECT = f"quorate-test-{os.getpid()}"
 NET = f"10.{100 + os.getpid() % 100}"
 IMAGES = ("node", "coordinator", "devnet")
 
-pytestmark = [pytest.mark.docker, pytest.mark.compose]
+pytestmark = [pytest.mark.docker, pytest.mark.compose, pytest.mark.timeout(1500)]
 
 
 class Compose:
@@ -70,7 +70,14 @@ class Compose:
 
     def client(self, *words: str) -> str:
         """Runs the command line in its own container."""
-        return self("run", "--rm", "--no-TTY", "--no-deps", "client", *words)
+        try:
+            return self("run", "--rm", "--no-TTY", "--no-deps", "client", *words)
+        except BaseException:
+            self.show()
+            raise
+
+    def show(self) -> None:
+        print(self("ps", "--all"), self("logs", "--tail", "60", "--no-color"), sep="\n")
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +91,10 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
     assert built.returncode == 0, built.stderr
     compose = Compose(work)
     try:
-        compose("up", "--detach", "--wait", "--no-build", "--quiet-pull", seconds=180)
+        compose("up", "--detach", "--wait", "--no-build", "--quiet-pull")
         yield compose
     except BaseException:
-        print(compose("ps", "--all"), compose("logs", "--tail", "25", "--no-color"), sep="\n")
+        compose.show()
         raise
     finally:
         compose("down", "--volumes", "--timeout", "10")
@@ -167,20 +174,19 @@ def test_all_services_are_healthy_and_unprivileged(market: Compose) -> None:
 
 
 def test_a_second_start_keeps_the_market_and_its_metrics_are_reachable(market: Compose) -> None:
-    market("up", "--detach", "--wait", "--no-build", "--quiet-pull", seconds=180)
+    market("up", "--detach", "--wait", "--no-build", "--quiet-pull")
     assert containers(market)["setup"]["ExitCode"] == 0
     place = market("port", "coordinator", "7700").strip()
-    with urllib.request.urlopen(f"http://{place}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{place}/metrics", timeout=60) as answer:
         told = answer.read().decode()
     assert 'quorate_orders_total{ending="accepted"} 1.0' in told
 
 
 def test_a_provider_stops_cleanly_and_its_health_names_the_problem(market: Compose) -> None:
-    began = time.monotonic()
     market("stop", "provider-c")
-    assert containers(market)["provider-c"]["ExitCode"] == 0 and time.monotonic() - began < 25
+    assert containers(market)["provider-c"]["ExitCode"] == 0, "not killed"
     market("stop", "chain")
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + 300
     while "chain: " not in (
         told := market("exec", "--no-TTY", "provider-a", "quorate", "node", "health", good=(0, 3))
     ):

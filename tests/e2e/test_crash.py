@@ -41,7 +41,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROVIDERS = 4
 CI_SECONDS = 15.0  # after the market is up; a round that has begun is finished
 CI_OTHER_SECONDS = 10.0  # the same for the market whose turn it is
-CI_PATIENCE = 4  # times as long at most, until every program has died once
+CI_PATIENCE = 10  # times as long at most, until every program has died once
 AWAY_SECONDS = 600.0 if wants_all() else 12.0
 ORDERING_AWAY_SECONDS = (
     0.8 * AWAY_SECONDS

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.executors.own_engine import mounts_below
+
 UP_SECONDS = 150
 GONE_SECONDS = 40
 QUORATE = str(Path(sys.executable).with_name("quorate"))
@@ -36,6 +38,7 @@ class Up:
             "3",
             "--clients",
             "1",
+            "--rentals",
         ]
         said = folder.with_name("up.log")
         with said.open("wb") as log:
@@ -51,21 +54,16 @@ class Up:
 
     def run_long_job(self, image: Path) -> None:
         """Orders a job of ten minutes and returns once its program runs."""
-        words = [
-            "--devnet",
-            str(self.folder / "devnet.json"),
-            "run",
-            "-d",
-            "--max-price",
-            "10",
-            "--max-duration",
-            "15m",
-            str(image),
-            "--",
-        ]
-        done = subprocess.run(
-            [QUORATE, *words, *LONG_JOB], capture_output=True, text=True, timeout=120, check=False
-        )
+        bounds = ("--max-price", "10", "--max-duration", "15m")
+        self._order("run", "-d", *bounds, str(image), "--", *LONG_JOB)
+
+    def rent(self, image: Path) -> None:
+        """Returns once the machine runs."""
+        self._order("rent", "--max-price", "9", "--secret", "A=env:PATH", "--yes", str(image))
+
+    def _order(self, *words: str) -> None:
+        command = [QUORATE, "--devnet", str(self.folder / "devnet.json"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def processes(self) -> list[str]:
@@ -167,6 +165,25 @@ def test_kill_9_of_the_parent_removes_containers(up: Up, image: Path) -> None:
         )
     finally:
         client.close()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("up", ["docker"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_of_a_rental_stays_after_the_end(
+    up: Up, image: Path, number: signal.Signals
+) -> None:
+    """Its secrets are in a file system of memory, and a process of its own watches its end."""
+    up.rent(image)
+    keepers = [line for line in up.processes() if "lease_keeper" in line]
+    points = mounts_below(up.folder)
+    assert keepers and any("/secrets/" in point for point in points), points
+    up.process.send_signal(number)
+    wait_for(
+        lambda: not up.processes() and not mounts_below(up.folder),
+        GONE_SECONDS,
+        f"{up.processes()} and {mounts_below(up.folder)} are gone",
+    )
 
 
 def test_a_folder_of_other_files_is_not_emptied(tmp_path: Path) -> None:

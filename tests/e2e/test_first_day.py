@@ -27,6 +27,7 @@ from quorate_contracts.generated.token import Token
 from quorate_devnet.chain.anvil_process import anvil_path
 from quorate_protocol.units import Address
 from support.chain.empty_chain import ask, empty_chain
+from support.changing_folders import files_below
 from support.prometheus_server import prometheus_server
 from support.terminal import Terminal, terminal
 
@@ -144,7 +145,7 @@ def fetches_on_a_full_disk(window: Terminal, told: str) -> None:
     if subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True).returncode:
         return  # no mount namespace can be made here
     window.type("mkdir -p full")
-    found = re.search(r"(0x[0-9a-f]{12}) +verdict", told)
+    found = re.search(r"run (0x[0-9a-f]{12}) \(", told)
     assert found, told
     get = f"quorate get {found[1]} -o full/result"
     small = f"mount -t tmpfs -o size=4k none full && {get}"
@@ -155,7 +156,8 @@ def fetches_on_a_full_disk(window: Terminal, told: str) -> None:
 
 def test_homes_and_databases_are_for_their_owner_alone(devnet: Path) -> None:
     homes = [path for path in devnet.parent.iterdir() if (path / "keys").is_dir()]
-    files = [path for home in homes for path in home.rglob("*.sqlite*")]
+    found = (path for home in homes for path in files_below(home))
+    files = [path for path in found if ".sqlite" in path.name]
     assert len(homes) >= 5 and len(files) > 10
     opened = [path for path in (devnet.parent, *homes, *files) if path.stat().st_mode & 0o077]
     assert opened == []
@@ -197,7 +199,7 @@ def tokens_of(facts: dict[str, Any], account: str) -> int:
     request = urllib.request.Request(
         facts["chainUrl"], json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return int(query.decode(bytes.fromhex(json.load(answer)["result"][2:])))
 
 
@@ -267,6 +269,7 @@ def test_dashboard_and_alerts_read_a_running_market(devnet: Path, tmp_path: Path
     rules = "\n".join(re.findall(r"expr: (?:>-)?(.*?)\n +(?:for|labels)", alerts.read_text(), re.S))
     selectors = set(re.findall(r"(?:quorate_\w+|up)(?:{[^}]*})?", rules))
     assert len(shown) > 15 and len(selectors) > 10
+    selectors.remove("quorate_backup_lag_seconds")  # only with a second place
     with prometheus_server(tmp_path, target, alerts) as server:
         server.wait_for_scrapes(4)
         empty = [

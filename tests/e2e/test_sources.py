@@ -9,11 +9,13 @@ import pytest
 from quorate import Job, Market, RefusedError
 from quorate.sources.resolution import Endpoints
 from quorate_content.dag.cid import raw_cid
+from quorate_content.store.disk_share import bytes_below
 from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
 from quorate_devnet.market.devnet import running
 from quorate_node.base.config import TransportChoice
 from quorate_protocol.units import Label
 from support.bytes_by_source import bytes_by_source
+from support.changing_folders import paths_below
 from support.http_server import on_loopback
 from support.web_files import Hub
 
@@ -70,9 +72,8 @@ async def test_a_model_goes_from_its_hub_to_the_owners(image: Path, tmp_path: Pa
                 while bytes_by_source(devnet)["hub"] < 2 * total:
                     await asyncio.sleep(0.05)
             store = config.coordinator_home / "store"
-            held = [path for path in store.rglob("*") if path.is_file()]
-            assert not [path for path in held if str(raw_cid(WEIGHTS)) in path.name]
-            kept = sum(path.stat().st_size for path in held)
+            assert not [path for path in paths_below(store) if str(raw_cid(WEIGHTS)) in path.name]
+            kept = bytes_below(store)
             assert kept < image.stat().st_size + (4 << 20), "image, list of files, results, index"
             found = bytes_by_source(devnet)
             assert found["hub"] % total == 0

@@ -13,7 +13,7 @@ from quorate_coordinator.core.model.effects import Effect as CoordinatorEffect
 from quorate_coordinator.core.model.entities import Job, Running
 from quorate_coordinator.core.model.lease import Committed, Lease, Revealed
 from quorate_coordinator.core.money import receipts
-from quorate_node.core.events import AssignmentReceived, VerdictReceived
+from quorate_node.core.events import AssignmentReceived, Tick, VerdictReceived
 from quorate_node.core.phases import Done, Lapsed
 from quorate_node.market import verdict_checks
 from quorate_protocol.codec.eip712 import digest
@@ -37,6 +37,7 @@ from sim.order_checks import OrderChecks
 from sim.parties import BEACON, DOMAIN, key
 from sim.plan import Behaviour
 from sim.provider import Provider
+from sim.rental_checks import RentalChecks
 from sim.slot_checks import SlotChecks
 
 
@@ -51,6 +52,7 @@ class Checks:
         self.slots = SlotChecks(coverage, limits)
         self.orders = OrderChecks(coverage, limits)
         self.exposure = ExposureChecks(coverage)
+        self.rentals = RentalChecks(coverage, limits, self.accounts.ledger)
         self.coordinator: CoordinatorDaemon
         self.providers: dict[str, Provider] = {}
         # commit hash -> the earliest time at which the coordinator can have taken it
@@ -80,6 +82,8 @@ class Checks:
             self._coordinator_stepped(event, outcome)
         else:
             self._provider_stepped(self.providers[process])
+            if isinstance(event, Tick):
+                self.rentals.ticked(self.providers[process], self.providers[process].now)
             if isinstance(event, AssignmentReceived):
                 self.exposure.accepted(self.providers[process], event)
             if isinstance(event, VerdictReceived):
@@ -134,6 +138,8 @@ class Checks:
             self.conduct.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
             self.slots.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
             self.orders.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
+        if isinstance(event, ev.MeterReceived) or not isinstance(outcome.reply, Refused):
+            self.rentals.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
         if isinstance(event, ev.WitnessReceived) and not isinstance(outcome.reply, Refused):
             self._witnessed(core, event.witness.message)
         if isinstance(event, ev.CommitReceived):

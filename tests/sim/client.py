@@ -54,6 +54,7 @@ LEAD = 20_000  # millionths that a client signs ahead; boasters' jobs need more
 LONG_LEAD = 10_000_000
 EXPIRY_SECONDS = 75
 REFUSALS_MAX = 5
+RENTAL_NONCE, RENTAL_AHEAD = Nonce(30), 900  # millionths that a rental may reserve
 ORDINARY: dict[str, object] = {
     "max_executions": Small(5),
     "budget": Amount(1_000_000),
@@ -74,6 +75,7 @@ class Api:
     take_session: Callable[[Envelope[Session]], object]
     take_signed: Callable[[Envelope[Witness] | Envelope[Voucher] | Envelope[Stop]], object]
     read_logs: Callable[[Hash32], object]
+    take_allowance: Callable[[Hash32, Address, Amount], object]
     look: Callable[[bytes, int], PollAnswer]
     give_back: Callable[[Address, Amount], object]
     chain: Chain
@@ -113,6 +115,8 @@ class Client:
     refusals: int = 0  # to give its money back
     is_abandoned: bool = False  # its coordinator is gone, so it pays nothing more
     asleep_until: int = 0
+    rental: Hash32 = ZERO_HASH
+    signs_until: int = 0  # for its rental
     funded: dict[Hash32, Order] = field(default_factory=dict)  # orders with an escrow of their own
 
     def __post_init__(self) -> None:
@@ -128,6 +132,10 @@ class Client:
         for job in self.plan.jobs:
             if job.client == self.number:
                 self.schedule.after(job.at, partial(self._order_one, job))
+        if self.plan.has_rentals:
+            later = 10 * self.plan.has_spot * (self.number % 2)
+            begin = self.plan.stream(f"rent/{self.number}").uniform(2, 25) + later
+            self.schedule.after(begin, self._rent)
         self.schedule.after(1, self._look)
 
     # --------------------------------------------------------------------------------------- orders
@@ -191,6 +199,44 @@ class Client:
                 self.schedule.after(1, partial(self._order_one, job))
             return
         self.place(self.submission(spec, order), job.stop_after)
+
+    def _rent(self) -> None:
+        """Rents a machine. Sometimes it signs nothing more after a while, or stops it."""
+        random = self.plan.stream(f"rental/{self.number}")
+        spec = workload.make_rental(random, f"rental-{self.number}", self.plan.has_gpus)
+        spec = replace(spec, spot=self.plan.has_spot and self.number % 2 == 0)
+        budget = Amount(random.choice([1_500, 100_000, 100_000]))
+        changes = {**UNVERIFIED, "max_executions": Small(1), "budget": budget}
+        # Few owners are so cheap, so rentals on demand meet spot rentals there.
+        price = (50_500 if spec.spot else 101_000) if self.plan.has_spot else 150_000
+        changes["max_price_per_hour"] = Price(price)
+        order = self.order(spec, random, nonce=RENTAL_NONCE, **changes)
+        if self.is_leaving or self.seen is None:
+            return
+        self.signs_until = self.schedule.now + random.choice([4, 4, 15, 1_000])
+        submission = self.submission(spec, order)
+        self.submissions.append(submission)
+        self.rental = submission.order.digest(DOMAIN)
+        self.reserved[self.rental] = RENTAL_AHEAD
+        self.under_way += 1
+        self._prepay(submission, random.choice([None, None, random.uniform(1, 25)]))
+
+    def _allow_some(self) -> None:
+        """Sometimes says how much its rental may cost in all, and later perhaps that more may."""
+        random = self.plan.stream(f"allow/{self.number}")
+        for _ in range(random.choice([0, 1, 3])):
+            most = Amount(random.randint(100, 2_000))
+            self.schedule.after(random.uniform(0, 20), partial(self._allow, most))
+
+    def _allow(self, most: Amount) -> None:
+        ask = partial(self.api.take_allowance, self.rental, self.account.address, most)
+        self.network.request(self.name, "coordinator", ask, lambda _: None, SEND_SECONDS)
+
+    @property
+    def is_paying_ahead(self) -> bool:
+        """Whether it signs for the next seconds of its rental."""
+        is_rented = self.rental in self.acked and self.rental in self.reserved
+        return is_rented and self.schedule.now < self.signs_until
 
     def place(self, submission: Submission, stop_after: float | None) -> None:
         """Orders, and pays by vouchers."""
@@ -332,6 +378,8 @@ class Client:
                 self.acked[job_id] = submission.spec
                 self.ack_hashes[job_id] = answer.digest(DOMAIN)  # type: ignore[attr-defined]
                 self._witness_ack(submission.order.message, answer.message)  # type: ignore[attr-defined]
+                if job_id == self.rental:
+                    self._allow_some()
                 if stop_after is not None:
                     self.schedule.after(stop_after, lambda: self.stop(job_id))
                 reads = self.plan.stream(f"reads/{job_id.hex()}")
@@ -498,9 +546,11 @@ class Client:
                 self.served[run.job_id] = run.charged
         assert sum(self.served.values()) <= self.signed, "I4: an output was served without voucher"
         self.seen = look.account
+        owed = look.account.charged
+        owed = Amount(owed + look.account.reserved) if self.is_paying_ahead else owed
         if (
             not self.is_silent
-            and look.account.charged > look.account.vouched
+            and owed > look.account.vouched
             and (self.is_calm or self.random.random() < 0.5)
         ):
             self._vouch()

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Decided, Job
-from quorate_coordinator.core.model.lease import Declined, Lapsed, Lease, Revealed, Silent, Stopped
+from quorate_coordinator.core.model.lease import (
+    Declined,
+    Lapsed,
+    Lease,
+    Returned,
+    Revealed,
+    Silent,
+    Stopped,
+)
 from quorate_coordinator.core.model.tables import NEWEST_ROUND
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple, sha256
@@ -143,7 +151,7 @@ class ConductChecks:
             assert b"commit" + decline.assignment_hash not in self.blinds, (
                 "I3: somebody gave up what it had committed"
             )
-            assert isinstance(phase, Lapsed), f"who gave up is {type(phase).__name__}"
+            assert isinstance(phase, Lapsed | Returned), f"who gave up is {type(phase).__name__}"
             self.coverage.facts["given up after an Accept"] += 1
 
     def _accepted(self, lease: Lease, accept: Accept, at: int) -> None:

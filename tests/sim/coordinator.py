@@ -250,12 +250,24 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         elif isinstance(frame, frames.RevealSent):
             self._check_reveal(frame.reveal)
             self.submit(ev.RevealReceived(frame.reveal, has_opened=True))
+        elif isinstance(frame, frames.Metered):
+            self._take_meter(frame)
         else:
             self._submit_frame(frame)
         self.taken[sha256(data)] = frame
         if isinstance(frame, frames.AcceptSent | frames.CommitSent | frames.RevealSent):
             self.wiretap.append(frame)
         return frames.Ok()
+
+    def _take_meter(self, meter: frames.Metered) -> None:
+        lease = self.core.state.leases.get(meter.assignment_hash)
+        if lease is None:
+            raise Refused(Code.UNKNOWN, "assignment")
+        usage, status = meter.usage_ms, meter.exit_status
+        event = ev.MeterReceived(meter.assignment_hash, usage, status, lease.provider)
+        refusal = self.submit(event)
+        if isinstance(refusal, Refused):
+            raise refusal
 
     def _submit_frame(self, frame: frames.Frame) -> None:
         try:
@@ -387,6 +399,12 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         if not self.is_up:
             raise Silence
         return self.submit(ev.SessionReceived(session)) or True
+
+    def take_allowance(self, job_id: Hash32, client: Address, most: Amount) -> object:
+        """POST /v1/runs/{job}/allowance"""
+        if not self.is_up:
+            raise Silence
+        return self.submit(ev.AllowanceNamed(job_id, client, most)) or True
 
     def take_signed(
         self, envelope: Envelope[Witness] | Envelope[Voucher] | Envelope[Stop]

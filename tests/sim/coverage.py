@@ -23,14 +23,16 @@ V = TypeVar("V")
 LEASE = {
     "new": "Assigned Lapsed",
     "Assigned": "Accepted Declined Lapsed Stopped",
-    "Accepted": "Committed Lapsed",
+    "Accepted": "Committed Lapsed Live",
+    "Live": "Returned",
     "Committed": "Closed",
     "Closed": "Revealed Silent",
 }
 JOB = {
     "new": "Matching AwaitingRound",
     "Matching": "Running Ended",
-    "Running": "AwaitingRound Matching Revealing Ended Final",
+    "Running": "AwaitingRound Matching Revealing Ended Final Rented",
+    "Rented": "Ended",
     "AwaitingRound": "Running Final Ended",
     "Revealing": "AwaitingRound Matching Running Decided Final Ended",
     "Decided": "AwaitingRound",
@@ -39,7 +41,8 @@ EXECUTION = {
     "new": "Accepted Declined",
     "Accepted": "Fetching Lapsed",
     "Fetching": "Starting Lapsed",
-    "Starting": "Running Lapsed",
+    "Starting": "Running Lapsed Live",
+    "Live": "Over",
     "Running": "Publishing Lapsed",
     "Publishing": "Committed Lapsed",
     "Committed": "Receipted Done Lapsed",
@@ -200,6 +203,11 @@ ALL_FACTS = frozenset(
         "leases of a second coordinator",
         "offers that gossip brought first",
         "offers that gossip repeated",
+        "meters that charged",
+        "meters within an allowance",
+        "rentals that no voucher covered",
+        "rentals that their owner ended",
+        "spot rentals that gave way",
     }
 )
 

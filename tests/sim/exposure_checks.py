@@ -3,6 +3,7 @@
 from quorate_node.core.events import AssignmentReceived
 from quorate_node.core.phases import Declined, Execution
 from quorate_protocol.codec.eip712 import digest
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import DeclineReason, Hash32
 from sim.coverage import Coverage
 from sim.parties import DOMAIN
@@ -37,7 +38,7 @@ class ExposureChecks:
         self._coverage.facts["accepted beside a funded execution"] += len(going) < len(live)
         least = sum(_least(other) for other in going)
         guarantee = 0 if debt.tab.closes_at else debt.tab.locked - debt.tab.paid
-        held = max(0, debt.earned - debt.vouched)
+        held = max(0, debt.earned - max(debt.vouched, debt.tab.paid))
         exposed = max(0, debt.vouched - debt.tab.paid) + held + least
         assert exposed <= guarantee + policy.trust, (
             f"I3: {provider.name} risks {exposed}, with {guarantee} guaranteed"
@@ -55,6 +56,10 @@ def is_funded(provider: Provider, lease: Hash32) -> bool:
     return job is not None and job.budget >= kept.order.budget
 
 
+def _price(item: Execution) -> int:
+    return item.assignment.message.price_per_hour
+
+
 def _most(item: Execution) -> int:
     body = item.assignment.message
     return body.max_duration * body.price_per_hour // 3600
@@ -63,6 +68,8 @@ def _most(item: Execution) -> int:
 def _least(item: Execution) -> int:
     """What a lease may still pay: the whole duration, or the run time that was committed."""
     commit = item.commit()
+    if item.is_rental:
+        return 0 if item.is_ended else DEVNET.rental_ahead * _price(item) // 3_600
     if commit is None:
         return _most(item)
     usage = min(commit.usage_ms, item.assignment.message.max_duration * 1000)

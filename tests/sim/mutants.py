@@ -133,6 +133,7 @@ def everyone() -> tuple[Mutant, ...]:
         mutants_protocol,
         mutants_provider,
         mutants_receipts,
+        mutants_rentals,
         mutants_reputation,
         mutants_sharing,
     )
@@ -149,6 +150,7 @@ def everyone() -> tuple[Mutant, ...]:
         *mutants_receipts.MUTANTS,
         *mutants_privacy.MUTANTS,
         *mutants_i11.MUTANTS,
+        *mutants_rentals.MUTANTS,
     )
 
 

@@ -43,6 +43,7 @@ class OrderChecks:
         self._lapsed: set[Hash32] = set()
         self._late: dict[Hash32, int] = {}  # leases that were still fetching too late, and when
         self._windows: dict[Address, int] = {}  # of clients
+        self._metered_jobs: set[Hash32] = set()
 
     def took(self, core: CoordinatorCore, event: ev.Event, at: int) -> None:
         """Checks an order, an Accept, a Commit or a Stop that was taken."""
@@ -68,6 +69,8 @@ class OrderChecks:
                 self._declined(core, decline.message.assignment_hash)
             case ev.CommitReceived(commit):
                 self._commit(core, commit.message.assignment_hash, at)
+            case ev.MeterReceived(lease_hash):
+                self._metered(core, core.state.leases[lease_hash])
             case ev.StopReceived(stop):
                 self._stop(core, core.state.jobs[stop.message.job_id], at)
             case _:
@@ -127,6 +130,10 @@ class OrderChecks:
         earned = self.credits.get(order.client, 0) + signed * FEE_BPS // 10_000
         assert lent <= client.fees_paid <= earned, f"I4: an order runs on {lent} of credit"
         self._coverage.facts["an order on credit"] += lent > 0
+        if job.is_rental:
+            ahead = self._limits.rental_ahead * order.max_price_per_hour // 3_600
+            assert job.reserved >= ahead + ahead * FEE_BPS // 10_000, "12.9: too little is reserved"
+            return
         least = longest * (EXECUTIONS_LEAST if is_verified else 1)
         assert order.budget >= least + least * FEE_BPS // 10_000, "4.50: a budget that is too small"
         most = longest * (order.max_executions if is_verified else 1)
@@ -201,8 +208,18 @@ class OrderChecks:
     def summed_up(self, line: Summary) -> None:
         """Widens a client's window by the executions of a job that ended accepted."""
         client = self._clients[line.job_hash]
-        if client in self._windows and line.outcome is Outcome.ACCEPTED:
+        is_result = line.outcome is Outcome.ACCEPTED and line.label is not Label.NONE
+        if client in self._windows and is_result:
             self._windows[client] += len(line.executions)
+
+    def _metered(self, core: CoordinatorCore, lease: Lease) -> None:
+        """Widens a client's window by a rental whose first meter is charged, once."""
+        if lease.job_id in self._metered_jobs:
+            return
+        self._metered_jobs.add(lease.job_id)
+        job = core.state.jobs[lease.job_id]
+        if job.order.client in self._windows and job.split.charged:
+            self._windows[job.order.client] += 1
 
     def _commit(self, core: CoordinatorCore, lease_hash: Hash32, at: int) -> None:
         """I4: what its client stopped may end soon, and not run on."""
@@ -225,7 +242,13 @@ class OrderChecks:
                 "4.43: a Stop did not end a job that nobody had accepted"
             )
             self._coverage.facts["stopped before an Accept"] += 1
-        if job.stop is None or job.batches or len(running) != 1 or len(job.commits) > 0:
+        if (
+            job.stop is None
+            or job.batches
+            or job.is_rental
+            or len(running) != 1
+            or len(job.commits) > 0
+        ):
             return
         lease = core.state.leases[running[0]]
         if running[0] not in self._accepts or running[0] in self._stopped:

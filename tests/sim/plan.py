@@ -221,6 +221,8 @@ class Plan:
     has_second_coordinator: bool = False  # it assigns jobs to the same providers
     has_busy_jurors: bool = False  # it takes their run slots before a jury is drawn
     gossip: GossipFaults | None = None  # of offers; None = offers come over connections only
+    has_rentals: bool = False  # each client also rents a machine
+    has_spot: bool = False  # every owner has a spot price too, and every second client asks for it
     never_vouches: bool = False  # client 1 signs no voucher in the safety phase
     # Who means harm, while all others are honest and nothing else fails (I11); and what it does.
     party: str = ""
@@ -334,6 +336,8 @@ def draw(seed: int) -> Plan:
         has_absent_inputs=Random(f"absent inputs/{seed}").random() < 0.1,
         has_two_classes=Random(f"two classes/{seed}").random() < 0.3,
         has_coin_flips=Random(f"coin flips/{seed}").random() < 0.1,
+        has_rentals=(rents := Random(f"rentals/{seed}").random() < 0.4),
+        has_spot=rents and Random(f"spot/{seed}").random() < 0.6,
         inputs_gone=_inputs_gone(Random(f"inputs gone/{seed}"), market),
         never_vouches=Random(f"never vouches/{seed}").random() < 0.15,
     )

@@ -73,8 +73,9 @@ class Provider(ProviderEffects):
         self.host = machine_of(pool)
         if plan.has_two_classes and number % 3 == 1:
             self.host = replace(self.host, level="v4")
-        count = self.random.choice([1, 1, 2])
-        self.slots = (a_slot(pool, price, count, host=self.host),)
+        count = min(self.random.choice([1, 1, 2]), 1 + (not plan.has_spot))
+        slot = a_slot(pool, price, count, host=self.host)
+        self.slots = (replace(slot, spot=Price(price // 2)) if plan.has_spot else slot,)
         self.groups = tuple(
             tuple(f"GPU-{number}-{place}-{index}" for index in range(pool.gpus))
             for place in range(self.slots[0].count if plan.has_gpus else 0)
@@ -104,7 +105,8 @@ class Provider(ProviderEffects):
 
     def _terms(self, plan: Plan) -> Terms:
         room = SlotResources(64_000, 1 << 36, 1 << 40, 1 << 40, 1 << 40)
-        policy = Policy(Price(0), (), (JobKind.TASK,), trust=plan.trust)
+        kinds = (JobKind.TASK, JobKind.DEV_ENVIRONMENT)
+        policy = Policy(Price(0), (), kinds, trust=plan.trust)
         keys = {self.coordinator: key("statement").address}
         if plan.has_second_coordinator:
             keys[second_coordinator.ACCOUNT.address] = second_coordinator.STATEMENT.address

@@ -6,8 +6,8 @@ Containers are on a simulated machine, so they outlive the daemon.
 from collections.abc import Callable
 from typing import assert_never
 
-from quorate_node.core import effects, events, execution, jury_duty
-from quorate_node.core.phases import Execution, Lapsed
+from quorate_node.core import effects, events, jury_duty, machines
+from quorate_node.core.phases import Execution, Lapsed, Over
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Terms
 from quorate_protocol.codec.hashing import sha256
@@ -36,6 +36,7 @@ from sim.process import Again, Finish, Process
 from support.offers import an_offer
 
 SEND_SECONDS = 2.0
+METER_LIE_MS = 8_000
 FIRST = "coordinator"
 
 
@@ -104,7 +105,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 finish(None)
             case _:
                 found = self.core.executions.get(effect.assignment_hash)
-                if found is None or all(duty.key != effect.key for duty in execution.duties(found)):
+                if found is None or all(duty.key != effect.key for duty in machines.duties(found)):
                     finish(None)  # the phase has moved on
                 else:
                     self._perform_lease(effect, finish)
@@ -175,6 +176,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 )
             case effects.SendCommit():
                 self._send_commit(effect, finish)
+            case effects.SendMeter():
+                self._send_meter(effect, finish)
             case effects.SendReveal():
                 self._send_reveal(effect, finish)
             case effects.StopTask() | effects.RemoveTask() | effects.ForgetLease():
@@ -250,6 +253,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         offer = an_offer(self.owner, effect.seq, expires, self.core.offered_slots() or self.slots)
         facts = self.core.scalars
         offer = replace(offer, store_bytes=facts.store_bytes, bandwidth=facts.bandwidth)
+        offer = replace(offer, kinds=self.terms.policy.kinds)
         frame = frames.OfferSent(
             OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign))
         )
@@ -286,6 +290,28 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
 
         sent = frames.CommitSent(seal(DOMAIN, commit, sign))
         self._send_of(effect.assignment_hash, sent, answered)
+
+    def _send_meter(self, effect: effects.SendMeter, finish: Finish) -> None:
+        lease, claimed = effect.assignment_hash, effect.usage_ms
+        if self.behaviour in LYING:
+            claimed = Milliseconds(claimed + METER_LIE_MS)
+
+        def answered(answer: Answer) -> None:
+            is_early = isinstance(answer, Refused) and answer.code is Code.TOO_EARLY
+            if answer is None or is_early:
+                finish(Again(1.0))
+                return
+            refusal = str(answer) if isinstance(answer, Refused) else ""
+            self.report(events.MeterAnswered(lease, effect.usage_ms, refusal))
+            finish(None)
+
+        self._send_of(
+            lease, frames.Metered(lease, claimed, effect.exit_status), self._guard(answered)
+        )
+
+    def _guard(self, act: Callable[[Answer], None]) -> Callable[[Answer], None]:
+        life = self.life
+        return lambda answer: act(answer) if self.is_up and self.life == life else None
 
     def _send_reveal(self, effect: effects.SendReveal, finish: Finish) -> None:
         if self.behaviour is Behaviour.MUTE:
@@ -364,6 +390,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         if lease_id not in self.containers:
             now = self.schedule.now_ms
             ends = now + workload.truth(effect.spec, self.name, self.host).milliseconds
+            if effect.spec.kind.is_rental:
+                ends = min(ends, now + int(effect.spec.max_duration) * 1000)
             self.containers[lease_id] = Container(effect.spec, now, ends, effect.gpus)
             self.containers[lease_id].has_lost_gpu = not self.lost_gpus.isdisjoint(effect.gpus)
 
@@ -382,9 +410,10 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         return TaskState.RUNNING if item.ends_ms > self.schedule.now_ms else TaskState.EXITED
 
     def _is_in_use(self, effect: effects.StartTask) -> bool:
-        mine = self.containers.get(effect.assignment_hash.hex())
-        others = [item for item in self.running_containers() if item is not mine]
-        return any(not set(effect.gpus).isdisjoint(item.gpus) for item in others)
+        """A container still ends whose lease is over, as the daemon asks it."""
+        over = [it for it in self.core.executions.values() if isinstance(it.phase, Over | Lapsed)]
+        ending = [self.containers.get(it.lease_id) for it in over if it.pool == effect.pool]
+        return any(it in self.running_containers() for it in ending if it is not None)
 
     def running_containers(self) -> list[Container]:
         """The containers that run now."""

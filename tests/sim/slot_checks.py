@@ -12,7 +12,7 @@ from quorate_coordinator.core.model.entities import Running
 from quorate_coordinator.core.model.lease import Assigned, Lease
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.signed import Heartbeat, Summary
-from quorate_protocol.units import Address, ExecutionEnd, Hash32, Outcome, Role, VerifyTier
+from quorate_protocol.units import Address, ExecutionEnd, Hash32, Label, Outcome, Role, VerifyTier
 from sim.coverage import Coverage
 
 FAST = VerifyTier.QUORUM_2_FAST
@@ -63,7 +63,7 @@ class SlotChecks:
 
     def summed_up(self, core: CoordinatorCore, line: Summary) -> None:
         """Widens and narrows windows by the executions of a job that ended accepted."""
-        if line.outcome is not Outcome.ACCEPTED:
+        if line.outcome is not Outcome.ACCEPTED or line.label is Label.NONE:
             return
         for item in line.executions:
             if line.is_again and item.role is Role.PRIMARY:
@@ -107,9 +107,13 @@ class SlotChecks:
         pool = lease.assignment.message.pool
         count = sum(slot.count for slot in offer.slots if slot.pool.id() == pool)
         # Who is asked so that it declines takes no slot, though both were assigned in one step.
-        held = [state.leases[other] for other in state.leases_in_slots.get(lease.provider) or ()]
+        names = state.leases_in_slots.get(lease.provider) or ()
+        held = [state.leases[other] for other in names[: names.index(lease.assignment_hash) + 1]]
+        spec = state.jobs[lease.job_id].submission.spec
+        yielding = spec.kind.is_rental and not spec.spot  # spot rentals make room for it (12.42)
         ours = sum(
             not (isinstance(other.phase, Assigned) and self._is_asked_to_decline(core, other, at))
+            and not (yielding and state.jobs[other.job_id].submission.spec.spot)
             for other in held
         )
         widest = self._windows.get(lease.provider, 1)

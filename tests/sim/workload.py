@@ -83,6 +83,17 @@ def make_spec(
     )
 
 
+def make_rental(random: Random, name: str, has_gpus: bool) -> job_spec.JobSpec:
+    """A machine whose program ends by itself after some time, or runs to its limit."""
+    spec, milliseconds = make_spec(random, name, has_gpus=has_gpus), random.randint(5, 120) * 1000
+    return replace(
+        spec,
+        kind=JobKind.DEV_ENVIRONMENT,
+        argv=("run", "pure", str(milliseconds), name),
+        max_duration=Seconds(random.randint(10, 90)),
+    )
+
+
 def paid_seconds(spec: job_spec.JobSpec) -> Seconds:
     """The longest time that an execution is paid for: with 10 ms for each MB beyond 10 GB."""
     large = spec.image_bytes + sum(item.size_bytes for item in spec.inputs) - 10_000_000_000

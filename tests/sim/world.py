@@ -74,6 +74,7 @@ class World:
             self.coordinator.take_session,
             self.coordinator.take_signed,
             self.coordinator.read_logs,
+            self.coordinator.take_allowance,
             self._look,
             self.coordinator.give_back,
             self.chain,
@@ -320,8 +321,17 @@ class World:
         if max(debt.vouched, debt.tab.paid) != credit:
             return [f"{provider.name} has no voucher over {credit}, but {debt.vouched}"]
         is_liar = provider.planned is not Behaviour.HONEST
-        return (
-            [] if is_liar or debt.earned <= credit else [f"{provider.name} waits for {debt.held}"]
+        if is_liar or debt.earned <= credit + self._given_back(provider.owner):
+            return []
+        return [f"{provider.name} waits for {debt.held}"]
+
+    def _given_back(self, owner: Address) -> int:
+        """Held pay that an owner lost by a fault of its own, which no receipt says (5.111)."""
+        leases = self.coordinator.leases()
+        return sum(
+            job.split.refund
+            for job in self.coordinator.jobs()
+            if job.split.refund and leases[job.batches[0].members[0]].provider == owner
         )
 
     # ----------------------------------------------------------------------------------- at the end

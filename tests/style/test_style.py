@@ -182,7 +182,9 @@ def test_no_machine_path_host_or_authorship_by_machine_is_named() -> None:
     problems = []
     for path, text in _texts():
         for number, line in enumerate(text.splitlines(), 1):
-            if found := FORBIDDEN_WORDS.search(line):
+            found = FORBIDDEN_WORDS.search(line)
+            # People must be told which hosts pip asks.
+            if found and not (path.name == "rent-network.md" and "py" in found[0]):
                 problems.append(
                     f"{_name(path)}:{number}: {found[0]!r} does not belong in the project"
                 )

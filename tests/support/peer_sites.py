@@ -29,7 +29,7 @@ from support.http_server import on_loopback
 SERVER = Address(b"\xcc" * 20)
 SIGNERS = {Address(bytes([n]) * 20): KeySigner(bytes([n]) * 32) for n in (1, 2, 3)}
 ADA, BOB, EVE = SIGNERS
-TIMEOUT = Seconds(5)
+TIMEOUT = Seconds(20)
 
 
 @dataclass
@@ -61,7 +61,7 @@ class EchoHandler:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
         await asyncio.sleep(0.01)
@@ -148,6 +148,6 @@ async def raw_connection(
 
 
 async def close_of(ws: aiohttp.ClientWebSocketResponse) -> tuple[object, str | None]:
-    message = await ws.receive(timeout=5)
+    message = await ws.receive(timeout=60)
     assert message.type is aiohttp.WSMsgType.CLOSE
     return message.data, message.extra

@@ -31,7 +31,7 @@ class PrometheusServer:
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Returns the series of an expression. Fails if the server cannot evaluate it."""
         words = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"{self._url}/api/v1/query?{words}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self._url}/api/v1/query?{words}", timeout=60) as answer:
             found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
         return found
 
@@ -72,4 +72,4 @@ def prometheus_server(folder: Path, target: str, rules: Path) -> Iterator[Promet
             yield server
         finally:
             process.terminate()
-            process.wait(timeout=20)
+            process.wait(timeout=60)

@@ -32,7 +32,7 @@ FILES_MIN = 6_000  # enough for a few thousand idle connections
 
 def _docker() -> str | None:
     try:
-        client = connect(timeout=5)
+        client = connect(timeout=60)
         try:
             client.ping()
         finally:
@@ -46,7 +46,7 @@ def _runsc() -> str | None:
     problem = _docker()
     if problem is not None:
         return problem
-    client = connect(timeout=5)
+    client = connect(timeout=60)
     try:
         problem = gvisor_problem(client.info()["Runtimes"])
     finally:
@@ -136,6 +136,13 @@ def _own_engine() -> str | None:
     )
 
 
+def _nat() -> str | None:
+    lacking = [name for name in ("ip", "iptables", "nsenter") if not shutil.which(name)]
+    if lacking:
+        return f"no {' and no '.join(lacking)} (apt-get install iproute2 iptables)"
+    return None if os.geteuid() == 0 else "network namespaces need root"
+
+
 def _cc() -> str | None:
     return None if shutil.which("cc") else "no C compiler"
 
@@ -187,6 +194,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "systemd": _systemd,
     "mounts": _mounts,
     "own-engine": _own_engine,
+    "nat": _nat,
     "cc": _cc,
     "files": _files,
     "nvrtc": _nvrtc,

@@ -384,7 +384,7 @@ async def test_a_receipt_that_one_of_several_nodes_lacks_causes_no_second_paymen
                 await pay(sender, "pay", 9, seconds=0.4)
             await chain.mine()
             meddler.instead = forwarded
-            receipt = await sender.send("pay", SINK, b"", value=9, gas=21_000, deadline_seconds=5)
+            receipt = await sender.send("pay", SINK, b"", value=9, gas=21_000, deadline_seconds=30)
             assert receipt.transaction == entry.attempts[0].hash
         await chain.mine()
         assert await chain.client.nonce(Key(0).address) == 1

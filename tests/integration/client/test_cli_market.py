@@ -159,6 +159,20 @@ async def test_no_offer_names_the_limit_to_relax(
     assert code == 0 and json.loads(out)["nearest"].startswith("cheapest")
 
 
+async def test_a_service_is_planned_and_rented_only_after_a_yes(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
+    file = job_file(tmp_path, type="service", max_price="1", service={"replicas": {"max": 3}})
+    code, out, err = await call("plan", "-f", file)
+    assert code == 0 and "tile (service)" in out
+    assert "1 to 3 replicas: 0.315 USD to 0.945 USD an hour" in err and "at most 3.30 USD" in err
+    code, out, err = await call("serve", file)
+    assert "tile (service)" in out and "1 to 3 replicas" in err
+    assert code == 8 and "add --yes" in err and "nothing is rented" in err and not fake.jobs
+    code, _, err = await call("serve", file, "--json")
+    assert code == 2 and "add --yes" in err and not fake.jobs
+
+
 async def test_a_cid_that_the_store_lacks_is_reported_before_the_order(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:

@@ -3,7 +3,9 @@ contact.
 """
 
 import asyncio
+import errno
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -233,18 +235,26 @@ def test_a_wrong_deployment_file_makes_no_profile(tmp_path: Path) -> None:
     [["init"], ["node", "init", "--coordinator", "http://127.0.0.1:1"]],
     ids=["client", "provider"],
 )
-def test_the_trusted_file_is_written_before_the_profile(tmp_path: Path, words: list[str]) -> None:
+def test_the_trusted_file_is_written_before_the_profile(
+    tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once a full disk or a kill between the two left a profile that trusted any coordinator."""
     file, home = tmp_path / "from-the-web.json", tmp_path / "home"
     file.write_bytes(deploy.encode(TRUSTED))
     options = ["--home", str(home), "--password-file", str(password_file(tmp_path))]
     before, after = ([], options) if words[0] == "node" else (options, [])
     command = [*before, *words, *after, "--limits", "devnet", "--deployment", str(file)]
-    full = home / "deployment.json.part"  # as good as a disk that takes nothing more
-    full.mkdir(parents=True)
-    assert run_main(command)
+    replaced = os.replace
+
+    def replace_others(source: Path, target: Path) -> None:
+        if target.name == "deployment.json":
+            raise OSError(errno.ENOSPC, "no space left", str(target))
+        replaced(source, target)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", replace_others)
+        assert run_main(command)
     assert [path.name for path in home.glob("*.json")] == [], "nothing that works without it"
-    full.rmdir()
     assert (
         run_main(command) == 0 and deploy.decode((home / "deployment.json").read_bytes()) == TRUSTED
     )
@@ -298,7 +308,7 @@ async def test_an_owner_signs_only_for_the_markets_chain(tmp_path: Path) -> None
             client, owner, tmp_path / "owner.sqlite", SystemClock(), chain_id=TRUSTED.chain_id
         )
         with pytest.raises(Refused, match="serves chain 1, the contracts are on chain 31337"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await register(
                     client,
                     Contracts.of(TRUSTED),

@@ -58,6 +58,7 @@ async def test_run_shows_what_the_program_prints_and_its_end(call: Call, fake: F
 async def test_a_dry_run_shows_the_plan_and_orders_nothing(call: Call, fake: FakeMarket) -> None:
     code, out, _ = await call(*RUN, "--dry-run", "--json", "--", "python")
     assert code == 0 and json.loads(out)["worstChargeMicroUsd"] and not fake.jobs
+    assert (await call(*RUN, "--max-price", "0.01", "--dry-run", "--", "python"))[0] == 3
 
 
 @pytest.mark.parametrize(

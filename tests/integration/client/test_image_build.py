@@ -88,3 +88,14 @@ async def test_the_image_runs_in_the_hardened_container(tmp_path: Path) -> None:
         await said(executor, task)
         await executor.collect(task.lease_id, tmp_path / "collected")
         assert (tmp_path / "collected" / "product.npy").stat().st_size == 80_128
+
+
+@pytest.mark.docker
+async def test_an_image_with_a_shell_runs_its_programs(tmp_path: Path) -> None:
+    first = build_python_image(tmp_path / "image.tar", ["pip"], has_shell=True)
+    second = build_python_image(tmp_path / "again.tar", ["pip"], has_shell=True)
+    assert first.config_digest == second.config_digest and read_archive(first.path).has_shell
+    script = "cd /tmp && mkdir a && ls | tr a b && tar -czf x a && python3 -m pip --version"
+    task = python_task(first.path, "", argv=("/bin/sh", "-c", script))
+    async with ending(make_executor("docker-runc", tmp_path), "docker-runc", tmp_path) as executor:
+        assert (await said(executor, task)).startswith(b"b\npip ")

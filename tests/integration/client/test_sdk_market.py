@@ -158,7 +158,7 @@ async def test_an_old_run_is_found(fake: FakeMarket, profile: Profile) -> None:
                 "INSERT INTO orders SELECT"
                 " randomblob(32), coordinator, nonce, 'other', \"order\", spec, session, "
                 "submitted_at + 1, '7', outputs, ack, reserved, funded_until, "
-                "is_returned"
+                "is_returned, metered"
                 " FROM orders, n"
             )
             books.commit()

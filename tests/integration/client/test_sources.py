@@ -110,7 +110,7 @@ async def test_parts_and_revisions_of_a_repository(tmp_path: Path) -> None:
                 await client.packed({"/inputs/m": source})
             assert "inputs./inputs/m" in str(error.value)
         hub.gated.add("org/data")
-        with pytest.raises(UsageError, match="gated: it needs a token.*rented machines"):
+        with pytest.raises(UsageError, match="gated: only rented machines take a token"):
             await Client(tmp_path, url).packed({"/inputs/m": "hf://datasets/org/data@v1.0"})
 
 

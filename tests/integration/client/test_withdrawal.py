@@ -99,7 +99,7 @@ async def test_what_the_coordinator_gives_back_is_paid_at_once(tmp_path: Path) -
         assert await ask(market.chain.client, market.chain.token.balance_of(SAFE)) == state.paid
         left = (await flow.balances()).coordinators[0]
         assert left.free == promised and left.withdrawable == 0 and not left.tab.closes_at
-        with pytest.raises(RefusedError, match=r"at most 0\.00 USD .* 3\.00 USD is owed"):
+        with pytest.raises(RefusedError, match=r"at most 0\.00 USD .* 3\.00 USD is promised"):
             await flow.begin(None, None)
 
 

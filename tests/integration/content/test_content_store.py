@@ -200,7 +200,7 @@ async def test_cancelled_put_leaves_nothing(store: ContentStore, tmp_path: Path)
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 20)
     assert await store.used_bytes() == 0
     assert list((tmp_path / "store" / "tmp").iterdir()) == []
 

@@ -194,7 +194,7 @@ def test_a_bad_multiaddr_is_refused_by_its_flag_and_in_the_file(
     assert bad != good
     settings.write_text(bad)
     field = "p2pListen" if listen else "p2pAnnounce"
-    operator.fails_to_start(str(settings), field, "quorate coordinator init")
+    operator.fails_to_start(str(settings), field, "correct it there")
 
 
 def test_every_failure_is_one_object_with_code_and_detail_under_json(operator: Operator) -> None:
@@ -240,12 +240,13 @@ def test_a_bad_port_or_host_is_reported_without_a_stack_trace(operator: Operator
     good = settings.read_text()
     settings.write_text(good.replace('"port":7700', '"port":70000'))
     operator.fails_to_start(
-        str(settings), "port: 70000 is not between 0 and 65535", "quorate coordinator init"
+        str(settings), "port: 70000 is not between 0 and 65535", "correct it there"
     )
     settings.write_text(good.replace('"host":"127.0.0.1"', '"host":"192.0.2.1"'))
     code, text = operator.type("up", "--port", "0")
     assert (
         code == EXIT_UNAVAILABLE
+        and "starting: it reads the journal in" in text
         and "'192.0.2.1' is no address of this machine" in text
         and "init --host" in text
     ), text

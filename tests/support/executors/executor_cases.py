@@ -13,6 +13,7 @@ from quorate_node.executors.docker import lease_dirs
 from quorate_node.executors.docker.docker_executor import DockerExecutor
 from quorate_node.executors.docker.image_loader import ImagePolicy
 from quorate_node.executors.docker.lease_dirs import reap
+from quorate_node.executors.docker.lease_keeper import end_keeper
 from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.executors.process_executor import ProcessExecutor
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
@@ -121,5 +122,6 @@ def what_is_left(kind: str, folder: Path) -> int:
     Returns how many containers or leases still existed.
     """
     if kind.startswith("docker"):
+        end_keeper(folder / "leases")  # it would remove a later test's container of that name
         return reap(owner(folder), folder / "leases")
     return reap_processes(folder / "leases")

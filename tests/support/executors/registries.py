@@ -48,7 +48,7 @@ async def registry(folder: Path) -> AsyncIterator[str]:
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 @contextlib.asynccontextmanager

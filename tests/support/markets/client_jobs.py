@@ -19,7 +19,7 @@ def job(**changes: object) -> Job:
     )  # type: ignore[arg-type]
 
 
-async def until(condition, seconds: float = 5.0) -> None:  # type: ignore[no-untyped-def]
+async def until(condition, seconds: float = 20.0) -> None:  # type: ignore[no-untyped-def]
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.02)

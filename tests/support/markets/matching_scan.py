@@ -15,7 +15,7 @@ from quorate_coordinator.core.model.entities import (
     Provider,
     Running,
 )
-from quorate_coordinator.core.model.market_index import price_of, slot_offer
+from quorate_coordinator.core.model.market_index import slot_offer
 from quorate_coordinator.core.model.row import SPREAD_MASK, key_of
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import StepContext
@@ -66,12 +66,12 @@ def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
             or (staked and provider.owner not in staked)
         ):
             continue
-        if not 0 < price_of(slot) <= order.max_price_per_hour or not offers.fits(
+        if not 0 < slot.price <= order.max_price_per_hour or not offers.fits(
             provider.offer, slot, job.submission.spec
         ):
             continue
         if offers.free_slots(context, provider, pool) > 0:
-            found.append(offers.Candidate(provider, price_of(slot)))
+            found.append(offers.Candidate(provider, slot.price))
     return found
 
 

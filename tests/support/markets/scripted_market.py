@@ -391,7 +391,10 @@ class Market:
         up_to = changes.pop("up_to", Amount(40_000_000))
         spec_changes = {
             name: changes.pop(name)
-            for name in ("gateways", "inputs", "resources", "start_within", "compare")
+            for name in (
+                *("kind", "gateways", "inputs", "resources", "start_within", "compare"),
+                *("egress", "seal_key", "spot"),
+            )
             if name in changes
         }
         fields: dict[str, object] = {"budget": Amount(1_000_000), "max_executions": Small(7)}

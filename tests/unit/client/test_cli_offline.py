@@ -105,6 +105,26 @@ def test_validate_names_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "name@sha256" in err and json.loads(out)["exitCode"] == ExitCode.USAGE
 
 
+def test_the_file_of_a_service_is_validated_with_its_canary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, image = tmp_path / "chat.yaml", f"python@sha256:{'0' * 64}"
+    text = f'type: service\nimage: {image}\ncommand: [serve]\nmax_price: "0.5"\nservice: '
+    path.write_text(text + "{canary: {share: 10%, command: [serve, --new]}}\n")
+    assert run_main(["validate", "-f", str(path)]) == ExitCode.OK
+    assert "chat.yaml: valid; spec" in capsys.readouterr().out
+    for wrong, said in (
+        ("{prot: 1}", "service.prot"),
+        ("{canary: {share: 10%, image: x}}", "image"),
+    ):
+        path.write_text(text + wrong)
+        assert run_main(["validate", "-f", str(path)]) == ExitCode.USAGE
+        assert said in capsys.readouterr().err
+    path.write_text(f"image: {image}\ncommand: [serve]\nmax_price: 1\nservice: {{}}\n")
+    assert run_main(["validate", "-f", str(path)]) == ExitCode.USAGE
+    assert "`type: service`" in capsys.readouterr().err
+
+
 def test_an_unusable_local_image_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -247,3 +248,16 @@ def test_events_are_read_from_chunks_of_any_size(cuts: list[int]) -> None:
         return [event async for event in server_events(chunks())]
 
     assert asyncio.run(read()) == [ServerEvent("7", '{"a":\n1}'), ServerEvent("8", "two")]
+
+
+def test_a_ledger_from_before_rentals_is_opened_with_its_orders(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite"
+    old = Ledger(path)
+    old.record(entry(1))
+    old.close()
+    with sqlite3.connect(path) as file:
+        file.execute("ALTER TABLE orders DROP COLUMN metered")
+    file.close()
+    again = Ledger(path)
+    assert again.entry(entry(1).job_id) == entry(1)
+    again.close()

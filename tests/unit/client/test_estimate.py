@@ -2,13 +2,24 @@
 
 from dataclasses import replace
 
+from quorate.cli.rendering import offers_text
 from quorate.client.base.client_ledger import OrderRecord
 from quorate.client.base.signed_requests import draft_order
-from quorate.client.money.estimate import Estimate, estimate
+from quorate.client.money.estimate import Estimate, estimate, estimate_of_rental
 from quorate.job.job import Job
 from quorate.job.packing import pack
 from quorate_protocol.messages.views import PlanView
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Bps, Hash32, Label, Nonce, Price
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    Bps,
+    Hash32,
+    Label,
+    Nonce,
+    Price,
+    Seconds,
+)
 from quorate_protocol.values import replace as struct_replace
 
 JOB = Job(image="python@sha256:" + "0" * 64, command=("true",), max_price="9", max_duration="1h")
@@ -87,3 +98,14 @@ def test_all_executions_of_a_fast_job_are_drawn_at_the_price_of_an_auditor() -> 
     fast = estimate(offers, JOB.name, spec, PREMIUM, (), is_fast=True)
     assert usual is not None and fast is not None
     assert (usual.expected, fast.expected) == (1_530_000, 1_836_000)
+
+
+def test_a_rental_is_priced_by_the_cheapest_free_machine() -> None:
+    taken = view(Label.NONE)
+    free = struct_replace(taken, free=2, cheapest_free=Price(3_600_000))
+    none = struct_replace(taken, free=0)
+    prices = [estimate_of_rental(one, Seconds(60)) for one in (taken, free, none)]
+    assert [one and one.expected for one in prices] == [10_200, 61_200, 10_200]
+    assert offers_text(taken) == "3, cheapest 0.60 USD an hour"
+    assert offers_text(free) == "3, cheapest 0.60 USD an hour; 2 free now, from 3.60 USD an hour"
+    assert offers_text(none) == "3, cheapest 0.60 USD an hour; 0 free now"

@@ -1,5 +1,6 @@
 """Tests what a job file means, and that each mistake gets an error that names it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from quorate.base.errors import UsageError
 from quorate.client.base.signed_requests import draft_order
 from quorate.images import build_python_image
+from quorate.job.job import Job
 from quorate.job.jobfile import parse_job
 from quorate.job.packing import pack
 from quorate_protocol.messages.classes import Pool
@@ -115,13 +117,13 @@ IN_A_FILE = [  # what follows the image and the price
     ("xyzzy: 1\n", "xyzzy: unknown key; known here are"),
     (
         "resources: {accelerators: H100}\n",
-        "resources.accelerators: this is a SkyPilot key; write resources.gpu",
+        "resources.accelerators: this key is of another program; write resources.gpu",
     ),
-    ("run: ls\n", "run: this is a SkyPilot key; write commands"),
-    ("setup: pip\n", "setup: this is a SkyPilot key"),
+    ("run: ls\n", "run: this key is of another program; write commands"),
+    ("setup: pip\n", "setup: this key is of another program"),
     ("ports: [80]\n", "ports: this key is not supported yet"),
-    ("spot_policy: spot\n", "spot_policy: this key is not supported yet"),
-    ("type: service\n", "type:"),
+    ("spot_policy: spot\n", "spot_policy: this key is of another program; write spot: true"),
+    ("type: gang\n", "type:"),
     ("budget: 0\n", "budget: 0 must be above zero"),
     ("budget: 1e3\n", "budget: '1e3' is no amount"),
     ("budget: .inf\n", "budget: '.inf' is no amount"),
@@ -215,3 +217,6 @@ def test_a_shell_command_needs_an_image_with_a_shell(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="command: the image has no shell.*argv"):
         spec_of("image: ./image.tar\nmax_price: 1\ncommands: [ls]\n", tmp_path)
+    rented = Job(image=tmp_path / "image.tar", max_price=1, type="dev-environment")
+    assert "quorate image build --shell" in pack(rented, {}).warning
+    assert not pack(replace(rented, type="service"), {}).warning

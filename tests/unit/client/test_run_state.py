@@ -17,6 +17,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 
 ZERO = Hash32(bytes(32))
 
@@ -49,7 +50,9 @@ def run(
     ("view", "said", "exit_code"),
     [
         (run("matching"), "waiting for a provider", None),
+        (replace(run("matching"), waits="your window is 1"), "waiting for your other runs", None),
         (run("running"), "running", None),
+        (run("running", rule=Label.NONE), "starting", None),
         (run("awaiting-round"), "waiting for the draw", None),
         (run("revealing"), "being verified", None),
         (run("ended"), "not run", None),
@@ -70,6 +73,11 @@ def run(
 )
 def test_a_state_is_said_in_plain_words(view: RunView, said: str, exit_code: int | None) -> None:
     assert (state(view), exit_status(view)) == (said, exit_code)
+
+
+def test_a_rental_that_starts_has_cost_nothing_yet_whatever_its_budget() -> None:
+    assert run_row(run(rule=Label.NONE), 1_060.0)[-1] == "nothing yet"
+    assert "secrets" in cause(run(rule=Label.NONE))
 
 
 def test_a_row_has_exit_code_age_and_cost() -> None:

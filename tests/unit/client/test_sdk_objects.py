@@ -15,6 +15,8 @@ from quorate.client.base.result import Result
 from quorate.client.base.session import ClientSession
 from quorate.client.run import Run
 from quorate.programs import functions
+from quorate.sandboxes.pool import Sandboxes
+from quorate.sandboxes.sandbox import Sandbox
 from quorate_protocol.messages.signed import Stop
 from quorate_protocol.readable import text_of
 from quorate_protocol.units import Amount, ExitStatus, Hash32, Label, UnixSeconds
@@ -25,6 +27,8 @@ TWINS = (
     (Run, sync.Run),
     (functions.RemoteFunction, sync.RemoteFunction),
     (functions.FunctionRun, sync.FunctionRun),
+    (Sandbox, sync.Sandbox),
+    (Sandboxes, sync.Sandboxes),
 )
 KEPT_TOGETHER = {"source", "call_text"}  # of a function: a twin has them in what it wraps
 
@@ -34,7 +38,7 @@ def test_the_blocking_twin_has_every_method_with_the_same_parameters(
     asynchronous_one: type, blocking: type
 ) -> None:
     names = {name for name in vars(asynchronous_one) if not name.startswith("_")} | {"__init__"}
-    assert names - KEPT_TOGETHER <= {"run", *vars(blocking)}
+    assert names - KEPT_TOGETHER <= {"run", *dir(blocking)}
     for name in sorted(names - KEPT_TOGETHER - {"run"}):
         ours, theirs = getattr(asynchronous_one, name), getattr(blocking, name)
         if not inspect.isfunction(ours) or (name == "__init__" and blocking is not sync.Market):

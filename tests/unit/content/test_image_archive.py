@@ -289,7 +289,7 @@ def test_a_layer_that_expands_a_thousandfold_is_bounded(tmp_path: Path) -> None:
     begun = time.process_time()
     with pytest.raises(Refused) as refusal:
         read_archive(path, ImageLimits(unpacked_bytes=1 << 20))
-    assert refusal.value.code is Code.OVERSIZE and time.process_time() - begun < 1.0
+    assert refusal.value.code is Code.OVERSIZE and time.process_time() - begun < 5
     with pytest.raises(Refused):
         read_archive(path, ImageLimits(expansion=2, expansion_free_bytes=1 << 20))
     three = write(

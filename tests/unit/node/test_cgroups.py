@@ -11,6 +11,7 @@ from quorate_node.executors.base.cgroups import (
     lease_counters,
     limit_sockets,
     make_lease_groups,
+    remove_lease_groups,
 )
 
 LIMITS = LeaseLimits(memory_bytes=64 << 20, pids=33, cpu_millis=1500)
@@ -66,6 +67,13 @@ def test_no_groups_are_made_where_nothing_can_be_written(tmp_path: Path) -> None
         (tmp_path / name).mkdir()
     (tmp_path / "pids/quorate").touch()  # a file in the way has the effect of a read-only hierarchy
     assert make_lease_groups("lease", LIMITS, tmp_path) is None
+
+
+def test_groups_go_with_those_that_the_engine_made_below(tmp_path: Path) -> None:
+    for name in ("memory/quorate/lease/id/below", "pids/quorate/lease", "quorate/lease", "cpu"):
+        (tmp_path / name).mkdir(parents=True)
+    remove_lease_groups("lease", tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.name in ("lease", "id", "below")]
 
 
 def test_it_is_known_whether_the_kernel_counts_processes_per_namespace() -> None:

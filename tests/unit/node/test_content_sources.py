@@ -117,6 +117,11 @@ def test_the_store_may_take_half_of_what_is_free_unless_the_owner_says_otherwise
     usage = type("Usage", (), {"total": 900 * GIB, "free": 400 * GIB})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     assert store_bytes(0, tmp_path / "not" / "there") == 200 * GIB
+    (tmp_path / "store" / "objects").mkdir(parents=True)
+    with open(tmp_path / "store" / "objects" / "held", "wb") as file:
+        file.truncate(2 * GIB)
+    (tmp_path / "store" / "link").symlink_to(tmp_path / "store" / "objects" / "held")
+    assert store_bytes(0, tmp_path) == 201 * GIB, "what it holds counts as free, and once"
     assert store_bytes(7 * GIB, tmp_path) == 7 * GIB
     assert store_spare_bytes(tmp_path, is_sized=True) == 2 * GIB
     assert store_spare_bytes(tmp_path, is_sized=False) == 100 * GIB, "the owner's files may grow"

@@ -30,6 +30,7 @@ from support.markets.provider_world import (
 from support.virtual_clock import VirtualClock
 
 DAY = "2023-11-14"
+RENTS = OwnerFacts(rentals="on-demand, egress none")
 
 
 def test_each_job_is_told_when_taken_finished_and_paid(
@@ -105,6 +106,8 @@ def test_status_says_why_nothing_is_on_offer() -> None:
     assert shown(Problem("engine", "no Docker")) == "engine: no Docker"
     assert shown(facts=OwnerFacts(is_on_offer=False)).startswith("not registered")
     assert shown(facts=OwnerFacts(is_leaving=True)).startswith("leaving: ")
+    state = status_of(ProviderCore(make_terms()), OPERATOR.address, "", {}, facts=RENTS)
+    assert "rentals: on-demand, egress none" in status_lines(canonical.to_json(state))
     driver.do(events.DrainRequested(True))
     assert shown().startswith("paused: ")
 

@@ -14,7 +14,7 @@ from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, Resourc
 from quorate_protocol.messages.offer import BANDWIDTH_DEFAULT, WITHDRAWN
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.rules import quotes
-from quorate_protocol.units import DeclineReason, Price
+from quorate_protocol.units import DeclineReason, Hash32, Price
 from quorate_protocol.values import replace
 from support.markets.provider_world import (
     COORDINATOR,
@@ -43,8 +43,8 @@ def test_fitting_job_is_accepted() -> None:
 
 
 SPECS = [
-    ({"network": True}, {}, DeclineReason.MISMATCH),
-    ({"sealed": True}, {}, DeclineReason.MISMATCH),
+    ({"egress": ("huggingface.co",)}, {}, DeclineReason.MISMATCH),
+    ({"seal_key": Hash32(b"\x01" * 32)}, {}, DeclineReason.MISMATCH),
     ({"working_dir": "relative"}, {}, DeclineReason.MISMATCH),
     ({}, {"cpu_millis": 2001}, DeclineReason.RESOURCES),
     ({}, {"memory_bytes": 2 * GIB + 1}, DeclineReason.RESOURCES),

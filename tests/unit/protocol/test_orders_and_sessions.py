@@ -157,20 +157,14 @@ def test_signatures_of_others_and_for_another_chain_are_refused() -> None:
 
 
 @pytest.mark.rule("3.27")
-@pytest.mark.parametrize("change", [{"network": True}, {"sealed": True}])
-def test_an_order_that_a_jury_could_not_repeat_cannot_be_caseable(
-    change: dict[str, object], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [({"egress": ("huggingface.co",)}, "egress"), ({"seal_key": OTHER}, "sealKey")],
+)
+def test_an_order_that_a_jury_could_not_repeat_is_refused(
+    change: dict[str, object], name: str
 ) -> None:
-    """The software does not run such jobs yet. If it ever does, an Order may not call them
-    caseable.
-    """
-    monkeypatch.setattr("quorate_protocol.rules.orders.job_spec.validate", lambda spec: None)
+    """Only rentals have them, and no rental is caseable."""
     spec = replace(a_spec("job-1"), **change)  # type: ignore[arg-type]
-    for is_caseable in (True, False):
-        made = replace(ordered(spec_hash=spec.digest(), caseable=is_caseable), spec=spec)
-        if "sealed" in change or is_caseable:
-            with pytest.raises(Refused) as refused:
-                CHECK(made)
-            assert refused.value.code in (Code.MALFORMED, Code.UNSUPPORTED)
-        else:
-            CHECK(made)
+    with pytest.raises(Refused, match=f"{name}: only a rental has it"):
+        CHECK(replace(ordered(spec_hash=spec.digest()), spec=spec))

@@ -80,6 +80,8 @@ PHASES: dict[str, machine.Phase] = {
     "Lapsed": machine.Lapsed(was_accepted=True),
     "Silent": machine.Silent(sealed(COMMIT)),
     "Stopped": machine.Stopped(),
+    "Live": machine.Live(sealed(ACCEPT), UnixSeconds(NOW), Milliseconds(9)),
+    "Returned": machine.Returned(Milliseconds(9)),
 }
 EVENTS: dict[str, machine.Event] = {
     "accept": AcceptReceived(sealed(ACCEPT), PROVIDER),
@@ -96,18 +98,16 @@ ROWS = list(PHASES)
 # Columns as in ROWS. "=": nothing changes. First letters: the next phase. Else a refusal: W
 # means wrong-phase, Q means equivocation.
 TABLE = {
-    # Assigned   Accepted   Committed  Closed    Revealed  Declined  Lapsed  Silent  Stopped
-    "accept": "Accepted   =          W          W         W         W         W       W       W",
-    "decline": "Declined   Lapsed     W          W         W         =         =       W       W",
-    "commit": "W          Committed  =          =         =         W         W       =       W",
-    "other commit": (
-        "W          Committed  Q          Q         Q         W         W       Q       W"
-    ),
-    "progress": "=          Accepted   =          =         =         =         =       =       =",
-    "close": "W          W          Closed     Closed    =         W         W       W       W",
-    "reveal": "W          W          W          Revealed  =         W         W       W       W",
-    "stop": "Stopped    Accepted   =          =         =         =         =       =       =",
-    "tick": "=          =          =          =         =         =         =       =       =",
+    # In the order of PHASES, from Assigned to Returned.
+    "accept": "Accepted =         W      W        W W W W W W    W",
+    "decline": "Declined Lapsed    W      W        W = = W W W    W",
+    "commit": "W        Committed =      =        = W W = W W    W",
+    "other commit": "W        Committed Q      Q        Q W W Q W W    W",
+    "progress": "=        Accepted  =      =        = = = = = =    =",
+    "close": "W        W         Closed Closed   = W W W W W    W",
+    "reveal": "W        W         W      Revealed = W W W W W    W",
+    "stop": "Stopped  Accepted  =      =        = = = = = =    =",
+    "tick": "=        =         =      =        = = = = = =    =",
 }
 REFUSALS = {"W": Code.WRONG_PHASE, "Q": Code.EQUIVOCATION}
 CASES = [
@@ -276,9 +276,9 @@ def test_an_accept_out_of_bounds_is_refused(quoted: int, time: int, code: Code) 
 @pytest.mark.rule("4.6")
 @pytest.mark.parametrize("phase", ROWS)
 def test_a_run_slot_is_taken_until_the_commit(phase: str) -> None:
-    assert lease(PHASES[phase]).occupies_slot == (phase in ("Assigned", "Accepted"))
+    assert lease(PHASES[phase]).occupies_slot == (phase in ("Assigned", "Accepted", "Live"))
     assert lease(PHASES[phase]).is_terminal == (
-        phase in ("Revealed", "Declined", "Lapsed", "Silent", "Stopped")
+        phase in ("Revealed", "Declined", "Lapsed", "Silent", "Stopped", "Returned")
     )
 
 

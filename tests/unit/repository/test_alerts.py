@@ -36,7 +36,7 @@ def test_every_alert_has_a_remedy_a_severity_and_an_example(name: str) -> None:
             assert series in examples, series
 
 
-@pytest.mark.parametrize("name", ["coordinator", "node"])
+@pytest.mark.parametrize("name", ["coordinator", "node", "service"])
 def test_every_panel_says_what_it_shows(name: str) -> None:
     board = json.loads((DOCKER / "grafana" / f"{name}.json").read_text())
     for panel in board["panels"]:

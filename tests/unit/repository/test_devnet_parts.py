@@ -1,15 +1,19 @@
 """Tests small pure parts of the devnet: lies, pictures, order of jobs, folders."""
 
+import asyncio
 import itertools
 import json
 import struct
 import zlib
 from collections.abc import Awaitable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from quorate_devnet.demo.client_orders import interleaved
+from quorate.job.job import Job
+from quorate_devnet.demo.client_orders import PRICER, RENDERER, Orders, interleaved
 from quorate_devnet.demo.run_demo import assemble, png
 from quorate_devnet.demo.scenario import combined_price, examples_folder, read_scene
 from quorate_devnet.market.child_processes import ChildProcesses
@@ -86,6 +90,24 @@ def test_tiles_and_prices_alternate() -> None:
     assert sorted(mixed) == sorted(few + many)
     places = [mixed.index(item) for item in few]
     assert places == sorted(places) and max(b - a for a, b in itertools.pairwise(places)) <= 5
+
+
+async def test_orders_until_a_lie_are_parts_that_are_needed_anyway() -> None:
+    class Client:
+        async def submit(self, job: Job) -> SimpleNamespace:
+            never = asyncio.Event()
+            return SimpleNamespace(name=job.name, job_id=job.name.encode(), result=never.wait)
+
+    market: Any = Client()
+    scene = read_scene(examples_folder())
+    orders = Orders((market, market), scene, examples_folder(), str(scene.cid), "http://127.0.0.1")
+    await orders.place_first()
+    first = [await orders.place_extra(PRICER) for _ in range(2)]
+    assert [item.is_extra for item in orders.placed[-2:]] == [False, True], first
+    for _ in range(scene.tiles):
+        await orders.place_extra(RENDERER)
+    assert await orders.place_rest() == 2 and orders.are_all_placed
+    await orders.cancel()
 
 
 def test_prices_are_combined_by_their_paths(tmp_path: Path) -> None:

@@ -108,13 +108,13 @@ def test_the_process_executor_warns_that_it_has_no_sandbox() -> None:
     )
 
 
-@pytest.mark.rule("5.20", "5.96", "5.97", "5.98", "7.8", "8.1", "8.2")
+@pytest.mark.rule("5.20", "5.96", "5.97", "5.98", "8.2")
 @pytest.mark.parametrize(
     "change",
     [
-        {"sealed": True},
-        {"network": True},
-        *({"kind": kind} for kind in JobKind if kind is not JobKind.TASK),
+        {"seal_key": Hash32(b"\x01" * 32)},
+        {"egress": ("*",)},
+        *({"kind": kind} for kind in (JobKind.ARRAY, JobKind.TRAIN)),
         *(
             {"compare": job_spec.Compare(comparator)}
             for comparator in (Comparator.IMAGE, Comparator.PROGRAM)

@@ -3,6 +3,7 @@
 import errno
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -29,11 +30,16 @@ def test_file_has_the_mode_that_was_asked_for(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_a_crash_left_does_not_matter(tmp_path: Path) -> None:
-    path = tmp_path / "facts.json"
-    path.with_name("facts.json.part").write_bytes(b"half of a longer fi")
-    write_atomic(path, b"whole")
-    assert path.read_bytes() == b"whole"
+def test_writers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path, texts = tmp_path / "facts.json", [bytes([letter]) * 100_000 for letter in b"abcd"]
+
+    def write(text: bytes) -> None:
+        for _ in range(25):
+            write_atomic(path, text)
+            assert path.read_bytes() in texts
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(write, texts))
     assert os.listdir(tmp_path) == ["facts.json"]
 
 

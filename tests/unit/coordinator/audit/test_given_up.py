@@ -11,7 +11,8 @@ from quorate_coordinator.core.model.lease import Lapsed, Revealed
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.signed import Assignment
-from quorate_protocol.units import DeclineReason, Hash32
+from quorate_protocol.units import DeclineReason, Hash32, JobKind, Sequence, VerifyTier
+from quorate_protocol.values import replace
 from support.markets.scripted_market import DOMAIN, Market, Party
 
 
@@ -115,6 +116,18 @@ def test_a_job_that_nobody_can_run_ends_without_a_charge(owners: int, asked: int
     )
     client = market.client()
     assert len(job.leases) == asked and client.charged == client.reserved == 0
+
+
+@pytest.mark.rule("4.46")
+def test_a_job_that_is_not_started_in_time_names_the_declines() -> None:
+    market = MarketWithGivingUp(*[Party(number) for number in range(5)])
+    market.giving_up, market.reason = (0,), DeclineReason.IMAGE
+    for party in market.parties.values():
+        offer = market.core.state.providers[party.owner].offer
+        if offer is not None and party.number:
+            market.send_offer(party, replace(offer, seq=Sequence(2), kinds=(JobKind.SERVICE,)))
+    job_id = market.order(0, 1, verify_tier=VerifyTier.NONE, accept_unverified=True, caseable=False)
+    assert market.until(job_id, Ended, 3_700).reason == "lapsed: declined by 1 provider: image"
 
 
 @pytest.mark.rule("4.46")

@@ -447,7 +447,9 @@ def test_the_chosen_class_is_the_fitting_one_with_the_most_owners() -> None:
     assert offers.class_for(turn_of(state), ZERO_HASH, big, Price(5000)) == other.id()
     assert offers.class_for(turn_of(state), host.id(), big, Price(5000)) is None
     assert offers.class_for(turn_of(state), ZERO_HASH, spec, Price(1999)) is None
-    assert offers.offers_for(turn_of(state), host.id(), spec, Price(5000)) == (1, 2000)
+    turn = turn_of(state)
+    assert offers.offers_for(turn, host.id(), spec, Price(5000), is_free=False) == (1, 2000)
+    assert offers.offers_for(turn, host.id(), spec, Price(5000), is_free=True) == (0, None)
 
 
 @pytest.mark.rule("4.37")

@@ -12,4 +12,4 @@ COLUMN = 16  # characters, in the tables
 def test_words_of_a_phase_are_apart() -> None:
     assert phase_name(entities.AwaitingRound(1, 1, Round(7), ())) == "awaiting-round"
     names = [words_apart(kind.__name__) for kind in get_args(entities.JobPhase)]
-    assert len(names) == 6 and all(len(name) <= COLUMN for name in names), names
+    assert len(names) == 7 and all(len(name) <= COLUMN for name in names), names

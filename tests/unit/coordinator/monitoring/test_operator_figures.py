@@ -4,11 +4,15 @@ from prometheus_client import CollectorRegistry
 
 from quorate_contracts.money_texts import Currency
 from quorate_coordinator.api.front_page import front_page, response
-from quorate_coordinator.status.ending_counts import ENDINGS, EndingCounts
+from quorate_coordinator.core.archived_run import archived
+from quorate_coordinator.status.ending_counts import ENDINGS, EndingCounts, ending_of
 from quorate_coordinator.status.operator_report import money_of, orders_of, providers_of
 from quorate_coordinator.status.own_account import DAY_SECONDS, GasUse, gas_warning
+from quorate_coordinator.status.rows import run_row
+from quorate_coordinator.storage.archive import row_of
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.units import ZERO_ADDRESS, Address, Bps, Seconds, UnixSeconds
+from support.markets.rented_market import Rentals
 from support.markets.scripted_market import Market, Party
 from support.virtual_clock import VirtualClock
 
@@ -47,6 +51,18 @@ def test_an_order_without_an_offer_is_unmet_demand() -> None:
     money = money_of(state)
     assert money.provider_final + money.provider_held > 0
     assert money.fee_final + money.fee_held > 0
+
+
+def test_a_rental_is_under_way_while_it_runs_and_accepted_once_it_was_charged() -> None:
+    market = Rentals()
+    job_id = market.start()
+    orders = orders_of(market.core.state, UnixSeconds(market.at))
+    assert (orders.under_way, orders.rented) == (1, 1)
+    market.meter(job_id, 1, exit_status=0)
+    assert orders_of(market.core.state, UnixSeconds(market.at)).under_way == 0
+    job = market.job(job_id)
+    rows = run_row(job), row_of(archived(market.core.state, job))
+    assert ending_of(job) == "accepted" and all(row["ending"] == "accepted" for row in rows)
 
 
 def test_providers_count_as_registered_connected_and_on_offer() -> None:
