@@ -3,19 +3,24 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from quorate_node.executors.base import cgroups
+from quorate_node.executors.base.cgroups import Counters
 from quorate_node.executors.base.hardened_profile import LABEL_MAX_DURATION
 from quorate_node.executors.docker.container_usage import (
     ContainerUsage,
+    Inspection,
     ObservedProcess,
     observe_process,
     seconds_since_boot,
 )
 
 HOUR = 3600.0
+MEMORY_BYTES = 64 << 20
 
 
 @pytest.mark.rule("4.14")
@@ -44,9 +49,30 @@ def test_run_time_does_not_follow_a_clock_jump(reported: float, ran: float) -> N
 )
 def test_a_program_that_started_has_run(started: str, wall_ms: int, tmp_path: Path) -> None:
     state = {"StartedAt": started, "FinishedAt": "2026-01-01T00:00:01Z", "ExitCode": 0}
-    found = {"State": state, "Config": {"Labels": {LABEL_MAX_DURATION: "60"}}}
-    ended = ContainerUsage().exit_of("00" * 32, found, tmp_path)
+    ended = ContainerUsage().exit_of("00" * 32, inspection(state), tmp_path)
     assert (ended.status, ended.usage.wall_ms) == (0, wall_ms)
+
+
+@pytest.mark.parametrize(
+    ("started", "peak", "status"),
+    [
+        ("2026-01-01T00:00:00.990Z", MEMORY_BYTES, 513),  # killed before the engine watched
+        ("2026-01-01T00:00:00.990Z", MEMORY_BYTES - 1, 265),  # it killed itself
+        ("2025-12-31T23:59:50Z", MEMORY_BYTES, 265),  # pages of files reach the limit as well
+    ],
+)
+def test_a_memory_kill_that_the_engine_missed_counts(
+    started: str, peak: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {"StartedAt": started, "FinishedAt": "2026-01-01T00:00:01Z", "ExitCode": 137}
+    monkeypatch.setattr(cgroups, "lease_counters", lambda _: Counters(1, peak))
+    assert ContainerUsage().exit_of("00" * 32, inspection(state), tmp_path).status == status
+
+
+def inspection(state: Mapping[str, object]) -> Inspection:
+    """What an engine says of a container with a limit of MEMORY_BYTES."""
+    settings = {"Labels": {LABEL_MAX_DURATION: "60"}}
+    return {"State": state, "Config": settings, "HostConfig": {"Memory": MEMORY_BYTES}}
 
 
 def test_the_kernel_knows_the_age_of_a_process() -> None:

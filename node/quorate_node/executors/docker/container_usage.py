@@ -105,6 +105,21 @@ def observe_process(pid: int) -> ObservedProcess | None:
     return ObservedProcess(started_at, seconds_since_boot())
 
 
+# An engine watches for memory kills only once it has recorded the start. It has not seen the kill
+# of a program that ran no longer than this by its record.
+UNWATCHED_SECONDS = 1.0
+
+
+def _is_memory_kill(found: Inspection, ran: float, peak_memory_bytes: int) -> bool:
+    """Whether a SIGKILL was for memory: by the engine, or by the kernel before the engine
+    watched.
+    """
+    memory_max = found["HostConfig"]["Memory"]
+    assert isinstance(memory_max, int), "every container that the executor makes has a limit"
+    reached = peak_memory_bytes >= memory_max and ran < UNWATCHED_SECONDS
+    return reached or bool(found["State"].get("OOMKilled"))
+
+
 class ContainerUsage:
     """The executor's measurements of each lease's container while it ran."""
 
@@ -148,7 +163,8 @@ class ContainerUsage:
         counters = cgroups.lease_counters(lease_id).at_least(
             self._sampled.get(lease_id, Counters())
         )
-        status = exit_status(exit_code(found), wall, limit, bool(state.get("OOMKilled")))
+        is_memory_kill = _is_memory_kill(found, ran, counters.peak_memory_bytes)
+        status = exit_status(exit_code(found), wall, limit, is_memory_kill)
         usage = Usage(
             Milliseconds(min(wall, limit * 1000)), counters.cpu_ms, counters.peak_memory_bytes
         )
