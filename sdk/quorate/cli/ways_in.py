@@ -147,7 +147,7 @@ def jupyter(
     """Starts Jupyter in a rental, forwards its port, and prints its address. It survives Ctrl-C."""
     _must_be_free(port, f"--port {_other(port)}")
     rental = _prepared(context_of(ctx), name)
-    made = secrets.token_urlsafe(24)
+    made = secrets.token_hex(24)  # one that begins with a dash would be an option of the shell
     try:
         words = f"/bin/sh -s {made} {JUPYTER_PORT}"
         token = openssh.output(rental, words, JUPYTER.read_bytes()).decode().split()[-1]
