@@ -94,6 +94,7 @@ NOT_TRIED = (
     "OrderFunded",
     "KeepEvidence",
     "ShowExecution",
+    "after-fund",
     "PayOrder",
     "ReleaseOrder",
     "GiveBackAsked",
