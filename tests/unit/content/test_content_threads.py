@@ -81,7 +81,9 @@ async def test_cancellation_ends_thread_and_stream() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        while not ended:
+            await asyncio.sleep(0.001)
     assert seen == [Stopped] and ended == ["cancelled"]
 
 
