@@ -1,27 +1,20 @@
-"""The chain of a market whose programs are killed: checks of its sums, a second sender, a
-failing node.
+"""The chain of a market whose programs are killed: checks of its sums, and a failing
+node.
 """
 
 import asyncio
 import signal
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.base import settings as coordinator_settings
-from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.demo.accounting import MoneyHolders, check_balances, read_chain_history
-from quorate_devnet.market import genesis
 from quorate_node.base import settings as provider_settings
-from quorate_protocol.units import Address, Hash32
 from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc
-from quorate_runtime.chain.rpc import RpcFailure
-from quorate_runtime.chain.transactions import Transaction, sign
-from quorate_runtime.keys.crypto import KeySigner
 from support.crash.crash_market import CrashMarket
 
 
@@ -41,42 +34,6 @@ async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
         client, contracts, await read_chain_history(client, contracts), parties
     )
     return [f"{item.what}: {item.tokens} and {item.accounted}" for item in sums if not item.holds]
-
-
-# --------------------------------------------------------------- a second holder of the posting key
-
-UNSENT = (
-    "SELECT sends.nonce, destination, data, gas, fee_max, tip_max FROM sends JOIN attempts USING "
-    "(domain, account, nonce) WHERE purpose LIKE 'payroll-%' AND receipt IS NULL ORDER BY "
-    "sends.nonce DESC LIMIT 1"
-)
-
-
-async def outbid(crash: CrashMarket) -> bool:
-    """Sends what the coordinator has just signed, from the same key, for a higher fee.
-
-    The coordinator's own transaction can then never be mined. Returns whether it was replaced.
-    """
-    devnet = crash.devnet
-    with closing(
-        sqlite3.connect(
-            f"file:{devnet.config.coordinator_home}/transactions.sqlite?mode=ro", uri=True
-        )
-    ) as connection:
-        row = connection.execute(UNSENT).fetchone()
-    if row is None:
-        return False
-    nonce, to, data, gas, fee, tip = row
-    made = Transaction(
-        devnet.deployment.chain_id, nonce, Address(to), data, 0, gas, 2 * int(fee), 2 * int(tip)
-    )
-    try:
-        await ChainClient(Rpc(devnet.chain_url, crash.session)).send_raw(
-            sign(made, KeySigner(Hash32(dev_account(genesis.POSTING)))).raw
-        )
-    except RpcFailure:
-        return False  # not re-raised: a block with the coordinator's transaction came first
-    return True
 
 
 # ------------------------------------------------------------------------------ a node that is away

@@ -27,8 +27,6 @@ class Scenario(StrEnum):
     # an owner allows one image, which is not that of the jobs; declines are soon forgotten
     DECLINE = "decline"
     REORGANISE = "reorganise"  # the chain reverts blocks
-    # another sender with the posting key pays first, so that the chain refuses the payroll
-    OUTBID = "outbid"
     SESSION = "session"  # a client shows its session before an order
     FUND = "fund"  # the client deposits into its tab
     COURT = "court"  # a liar is caught and judged
@@ -49,7 +47,6 @@ BY_TYPE: dict[str, Scenario] = {
     "ChainReorganised": Scenario.REORGANISE,
     "Compared": Scenario.START,
     "SessionReceived": Scenario.SESSION,
-    "TransactionRefused": Scenario.OUTBID,
     **dict.fromkeys(("SendDecline", "DeclineReceived", "ForgetLease"), Scenario.DECLINE),
     **dict.fromkeys(
         (
@@ -106,6 +103,7 @@ NOT_TRIED = (
     "EvictRequested",
     "LogRead",
     "StoreRead",
+    "TransactionRefused",
     "SendRedeem",
     "SendLocks",
     "ChainStateQueried",

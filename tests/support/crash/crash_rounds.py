@@ -29,7 +29,6 @@ from quorate_protocol.refusals import Code
 from quorate_protocol.units import Price
 from quorate_protocol.values import replace
 from quorate_runtime.process.crash_points import CRASH_VARIABLE
-from support.crash.crash_chain import outbid
 from support.crash.crash_checks import Checks
 from support.crash.crash_market import (
     END_SECONDS,
@@ -46,7 +45,6 @@ CLIENT = Path(__file__).with_name("crash_client.py")
 PARALLEL = 3  # jobs in progress at one time
 IN_A_ROW = 2  # deaths of one daemon in one round
 START_SECONDS = 4.0
-QUICK_SECONDS = 0.02
 NO_IMAGE = "docker.io/library/none@sha256:" + "00" * 32
 UP_SECONDS = 20.0  # seconds that a program may need to start on a busy machine
 LIVES_MAX = 30  # with a pause after each, longer than a coordinator takes to start
@@ -250,16 +248,6 @@ async def _decline(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     await crash.renew(name)
 
 
-async def _outbid(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """Lets another sender with the posting key post first. The coordinator learns of it seconds
-    later.
-    """
-    limit = time.monotonic() + UP_SECONDS
-    while time.monotonic() < limit and not await outbid(crash):
-        await asyncio.sleep(QUICK_SECONDS)
-    await _until_hit(crash, [Program.COORDINATOR.value])
-
-
 async def _drain(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     """Drains a provider and takes it back."""
     home = crash.devnet.config.provider_home(0)
@@ -302,7 +290,6 @@ DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]
     Scenario.REORGANISE: _reorganise,
     Scenario.SESSION: _session,
     Scenario.DECLINE: _decline,
-    Scenario.OUTBID: _outbid,
 }
 
 
