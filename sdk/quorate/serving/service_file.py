@@ -12,7 +12,6 @@ from quorate.base.errors import UsageError
 from quorate.job.job import Job
 from quorate.job.jobfile import explain_unknown, is_service, load_tree, parse_tree
 from quorate.job.quantities import parse_amount, parse_duration
-from quorate.job.yaml_reader import load_yaml
 from quorate.serving.scaling import Scale
 
 if TYPE_CHECKING:
@@ -119,13 +118,10 @@ def load_service(path: Path) -> Service:
     return service_of(load_tree(path), path.parent)
 
 
-def parse_service(data: bytes, folder: Path) -> Service:
-    """Relative paths start at `folder`. Raises UsageError."""
-    return service_of(load_yaml(data), folder)
-
-
 def service_of(tree: Any, folder: Path) -> Service:
-    """The service that a file's content describes."""
+    """The service that a file's content describes. Relative paths start at `folder`. Raises
+    UsageError.
+    """
     if not is_service(tree):
         raise UsageError("type: the file of a service says `type: service`")
     given = tree.pop("service", {})

@@ -14,11 +14,12 @@ from aiohttp import web
 from openai import APIError, APIStatusError, AsyncOpenAI, RateLimitError
 
 from bench import service as service_bench
+from quorate.job.yaml_reader import load_yaml
 from quorate.serving.control import Control
 from quorate.serving.gateway import BODY_BYTES_MAX, Gateway
 from quorate.serving.key_book import Alert, KeyBook
 from quorate.serving.replicas import Health, Replicas, is_canary
-from quorate.serving.service_file import Service, parse_service
+from quorate.serving.service_file import Service, service_of
 from support.markets.local_machines import PIECES, LocalMachine, LocalMachines, local_machines
 
 SECONDS = 15.0
@@ -40,7 +41,7 @@ def a_service(
     version: int = 1, least: int = 1, most: int = 4, idle: str = "5m", extra: str = ""
 ) -> Service:
     text = FILE.format(version=version, least=least, most=most, idle=idle, extra=extra)
-    return parse_service(text.encode(), Path("/nowhere"))
+    return service_of(load_yaml(text.encode()), Path("/nowhere"))
 
 
 @dataclass

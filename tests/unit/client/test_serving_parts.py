@@ -10,11 +10,12 @@ import pytest
 
 from quorate.base.errors import UsageError
 from quorate.client.wanting_services import FOLDER, FRESH_SECONDS, put_want, wanting
+from quorate.job.yaml_reader import load_yaml
 from quorate.serving.key_book import Denied, KeyBook, Rates, Usage, parse_rate
 from quorate.serving.meters import Meters, TokenCounter
 from quorate.serving.replicas import Health, Replica, Replicas, is_canary
 from quorate.serving.scaling import KEEP_SECONDS, Backoff, Scale, Scaler
-from quorate.serving.service_file import parse_service
+from quorate.serving.service_file import service_of
 
 FILE = b"""
 type: service
@@ -158,13 +159,13 @@ def test_tokens_are_counted_in_whole_and_streamed_answers(cut: int) -> None:
 
 
 def test_the_file_of_a_service_says_what_runs_and_how_many(tmp_path: Path) -> None:
-    service = parse_service(FILE, tmp_path)
+    service = service_of(load_yaml(FILE), tmp_path)
     assert service.canary is not None and service.canary.job.command == ("serve", "--new")
     assert service.stable.job.command == ("serve",) and service.share == 0.1
     assert service.stable.digest != service.canary.digest
     assert (service.scale.most, service.scale.in_flight, service.scale.idle) == (4, 2, 60.0)
     assert (service.prices.tokens_in, service.prices.tokens_out) == (100_000, 400_000)
-    again = parse_service(FILE.replace(b"max: 4", b"max: 3"), tmp_path)
+    again = service_of(load_yaml(FILE.replace(b"max: 4", b"max: 3")), tmp_path)
     assert again.stable.digest == service.stable.digest
 
 
@@ -187,7 +188,7 @@ def test_a_wrong_key_of_a_service_is_named(
     tmp_path: Path, before: bytes, after: bytes, what: str
 ) -> None:
     with pytest.raises(UsageError, match=f"^{what}"):
-        parse_service(FILE.replace(before, after), tmp_path)
+        service_of(load_yaml(FILE.replace(before, after)), tmp_path)
 
 
 def test_a_service_that_lacks_a_machine_is_first_until_it_has_one_or_is_gone(
