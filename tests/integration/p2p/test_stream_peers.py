@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import time
+from collections import deque
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,8 +15,9 @@ from quorate_protocol.units import Address, Seconds
 from quorate_runtime.keys.crypto import PeerKey
 from quorate_runtime.p2p import binding_hello
 from quorate_runtime.p2p.binding_hello import Greeter
+from quorate_runtime.p2p.host import host_session
 from quorate_runtime.p2p.host.host_config import PEERS_PROTOCOL
-from quorate_runtime.p2p.host.stream_socket import StreamSocket
+from quorate_runtime.p2p.host.stream_socket import RemotePeer, StreamSocket
 from quorate_runtime.p2p.p2p_node import P2pNode
 from quorate_runtime.peers import peer_connections
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX
@@ -185,6 +188,37 @@ async def test_silent_streams_do_not_take_all_places(
     dialer = site.dialer(node, ADA, EchoHandler(b"ada"), greeter_of(ADA, SEED, SIGNERS[ADA]))
     async with running(dialer):
         await eventually(lambda: ADA in site.peers.connected())
+
+
+class SlowLook(deque[bytes]):
+    """After a look at it, the other thread has time to send its last message and to close."""
+
+    def __bool__(self) -> bool:
+        is_filled = len(self) > 0
+        time.sleep(0.1)
+        return is_filled
+
+
+class SlowSocket(StreamSocket):
+    def __init__(self, remote: RemotePeer) -> None:
+        super().__init__(remote)
+        self.outbox = SlowLook()
+
+
+async def test_message_just_before_a_close_is_sent(
+    node: P2pNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_session, "StreamSocket", SlowSocket)
+
+    async def brief(stream: StreamSocket) -> None:
+        await stream.send(b"last")
+
+    server = node_of(b"brief")
+    server.serve("/quorate/test/brief/1", brief)
+    async with nodes_up(server):
+        stream = await node.open_stream(server.address, "/quorate/test/brief/1", TIMEOUT)
+        assert await stream.receive() == b"last"
+        await stream.close("")
 
 
 async def test_reader_that_falls_behind_slows_the_sender_and_nobody_else(

@@ -86,20 +86,26 @@ class StreamPump:
         scope.cancel()
 
     async def _write(self, scope: trio.CancelScope) -> None:
-        outbox = self._socket.outbox
         try:
-            while outbox or not self._socket.is_closing:
-                if not outbox:
-                    self._work = trio.Event()
-                    if not outbox and not self._socket.is_closing:
-                        await self._work.wait()
-                    continue
+            while await self._has_work():
                 await self._write_some()
             await self._stream.close()
             await trio.sleep(LINGER_SECONDS)
         except ENDS:
             pass
         scope.cancel()
+
+    async def _has_work(self) -> bool:
+        """Waits for something to send. False once all is sent and the socket is closing."""
+        while True:
+            self._work = trio.Event()
+            # Before the outbox: the other thread fills that first, and closes then.
+            is_closing = self._socket.is_closing
+            if self._socket.outbox:
+                return True
+            if is_closing:
+                return False
+            await self._work.wait()
 
     async def _write_some(self) -> None:
         outbox, size = self._socket.outbox, 0
