@@ -71,10 +71,13 @@ async def _check_stop(market: Market, image: Path, part: Path) -> None:
 
 
 async def _check_fast(market: Market, image: Path) -> None:
-    """A 40 s job is decided within 50 s, by two owners that the round after its Ack drew."""
+    """A job is decided before two runs of it in turn could end, by two owners that the round after
+    its Ack drew.
+    """
+    seconds = 40
     job = Job(
         image=image,
-        command=["python3", "-c", "import time; time.sleep(40)"],
+        command=["python3", "-c", f"import time; time.sleep({seconds})"],
         max_price="5",
         max_duration="2m",
         verify="quorum-2",
@@ -85,9 +88,9 @@ async def _check_fast(market: Market, image: Path) -> None:
     body = body_of(result.receipt.read_bytes())
     assert body is not None and len(body.executions) == 2 and len(body.batches) == 1
     taken = result.verdict.time - body.ack.message.ack_time
-    assert result.is_success and 40 <= taken <= 50, f"it took {taken} s"
+    assert result.is_success and seconds <= taken < 2 * seconds, f"it took {taken} s"
     plan = await market.plan(job)
-    assert plan.estimate is not None and 40 <= plan.estimate.run_seconds <= 46
+    assert plan.estimate is not None and seconds <= plan.estimate.run_seconds < 2 * seconds
 
 
 async def _check_tolerance(market: Market, image: Path, output: Path) -> None:
