@@ -151,7 +151,7 @@ class P2pService:
             group.create_task(self.bootstrap.run(), name="bootstrap list")
             neighbours = Neighbours(self.node, lambda: self.bootstrap.peers, self.clock)
             group.create_task(neighbours.run(), name="neighbours")
-            group.create_task(self._announcer().run(), name="announcer")
+            group.create_task(self._announce(), name="announcer")
 
     async def wait_until_up(self) -> None:
         await self.node.wait_until_up()
@@ -165,8 +165,9 @@ class P2pService:
                 ", ".join(self.node.address.addresses),
             )
 
-    def _announcer(self) -> Announcer:
-        return Announcer(
+    async def _announce(self) -> None:
+        await self.node.wait_until_up()  # a look before finds no address, and the next is late
+        announcer = Announcer(
             client=self.bootstrap.client,
             contracts=self.bootstrap.contracts,
             sender=self.sender,
@@ -175,6 +176,7 @@ class P2pService:
             peer_key=self.node.peer_key,
             addresses=self.announced,
         )
+        await announcer.run()
 
     def announced(self) -> tuple[str, ...]:
         """What goes on chain: addresses of private networks on devnets only."""

@@ -10,6 +10,7 @@ import pytest
 
 from quorate_contracts.announced_coordinators import announced_coordinators
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.market import p2p_service
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
 from quorate_node.base.config import Config, ExecutorKind, TransportChoice
@@ -110,7 +111,10 @@ async def test_coordinator_shows_its_peer_id_and_where_to_dial(stage: Stage) -> 
 
 
 @pytest.mark.rule("3.53")
-async def test_coordinator_announces_on_chain_where_to_dial(stage: Stage) -> None:
+async def test_coordinator_announces_on_chain_where_to_dial_as_soon_as_it_listens(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(p2p_service, "LOOK_SECONDS", 3600.0)  # no second look helps
     async with running(a_service(stage)) as service:
         info = await info_of(stage, service)
         chain = ChainClient(Rpc(stage.chain_url, stage.session))
