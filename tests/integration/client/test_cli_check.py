@@ -54,7 +54,7 @@ async def test_a_program_that_writes_the_time_is_named_with_its_file(
 
 NOISY = """import json, os
 noise = int.from_bytes(os.urandom(4), "big") / 2**32
-json.dump({"loss": [1.0, 1 + noise / 1000]}, open("/outputs/metrics.json", "w"))"""
+json.dump({"loss": [1.0, 1 + noise / 2000]}, open("/outputs/metrics.json", "w"))"""
 
 
 @pytest.mark.parametrize("sandbox", [BWRAP])
