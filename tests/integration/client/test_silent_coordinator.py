@@ -145,23 +145,30 @@ async def test_a_dripping_download_ends_in_an_error(in_haste: None, tmp_path: Pa
             await CALLS["download"](api, tmp_path)
 
 
-async def test_a_slow_but_steady_upload_continues(in_haste: None) -> None:
+async def test_a_slow_but_steady_upload_continues(
+    in_haste: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The whole upload takes longer than any single limit, but data keeps moving."""
+    for module in (timeouts, api_module):
+        monkeypatch.setattr(module, "STALL_SECONDS", 2.0)
+    taken, size = 0, 1 << 10
 
     async def take(request: web.Request) -> web.Response:
-        count = 0
-        async for piece in request.content.iter_chunked(256 << 10):
-            count += len(piece)
-            await asyncio.sleep(0.06)
-        return web.json_response({"cid": "bafy", "bytes": count})
+        nonlocal taken
+        async for piece in request.content.iter_any():
+            await asyncio.sleep(0.05)
+            taken += len(piece)
+        return web.json_response({"cid": "bafy", "bytes": taken})
 
     async def pieces() -> AsyncIterator[bytes]:
-        for _ in range(8):
-            yield b"x" * (1 << 20)
+        for number in range(60):
+            while taken < number * size:  # else buffers take the upload at once
+                await asyncio.sleep(0.01)
+            yield b"x" * size
 
     app = web.Application(client_max_size=1 << 30)
     app.router.add_put("/v1/content", take)
-    async with on_loopback(app) as url, aiohttp.ClientSession() as session, asyncio.timeout(30):
+    async with on_loopback(app) as url, aiohttp.ClientSession() as session, asyncio.timeout(60):
         await Api(url, session, lambda: "").put_content("bafy", pieces, False)
 
 
