@@ -35,6 +35,7 @@ class Sandboxes:
         self._ending: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
         self._called_at = 0.0
+        self._callers = 0  # that wait for one
 
     async def __aenter__(self) -> Self:
         """Starts the first ones in the background."""
@@ -61,7 +62,11 @@ class Sandboxes:
         """Hands out a sandbox that runs already, or the next that does, and destroys it at the
         end. Raises the error of the start if none can be started.
         """
-        sandbox = await self._take()
+        self._callers += 1
+        try:
+            sandbox = await self._take()
+        finally:
+            self._callers -= 1
         try:
             yield sandbox
         finally:
@@ -97,7 +102,7 @@ class Sandboxes:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if _now() - self._called_at > self._idle_seconds:
+            if not self._callers and _now() - self._called_at > self._idle_seconds:
                 self._drop(lambda task: True)
             else:
                 self._refill()

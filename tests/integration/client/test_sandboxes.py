@@ -3,7 +3,7 @@
 import asyncio
 import time
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -206,20 +206,38 @@ async def test_warm_sandboxes_start_at_once_and_are_never_shared(machines: Local
         await use(pool)
 
 
-async def test_a_pool_replaces_what_ended_tells_what_failed_and_ends_what_nobody_uses(
+async def test_a_pool_replaces_what_ended_while_it_waited(
     machines: LocalMachines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quorate.sandboxes.pool.LOOK_SECONDS", 0.05)
-    async with Sandboxes(machines, asked(), 1, idle="1s") as pool:
+    async with Sandboxes(machines, asked(), 1) as pool:
         await ready(pool, 1)
         machines.made[0].end("its owner left")
-        await asyncio.sleep(0.2)
+        await until(lambda: len(machines.made) == 2)
+        await ready(pool, 1)
         async with pool.sandbox() as box:
             assert box.id == machines.made[1].id
+    assert not machines.live()
+
+
+async def test_a_pool_ends_what_nobody_uses_and_nothing_that_a_caller_waits_for(
+    machines: LocalMachines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a pool stopped and started machines for ever that loaded for longer than `idle`."""
+    monkeypatch.setattr("quorate.sandboxes.pool.LOOK_SECONDS", 0.05)
+    machines.load_seconds = 1.5
+    async with Sandboxes(machines, asked(), 1, idle="1s") as pool:
+        async with asyncio.timeout(30), pool.sandbox() as box:
+            assert box.id == machines.made[0].id
+            machines.load_seconds = 0.0  # of the next one
+        await until(lambda: len(machines.made) == 2 and not machines.live())
+
+
+async def test_a_pool_tells_what_failed(machines: LocalMachines) -> None:
+    async with Sandboxes(machines, asked(), 1) as pool:
         await ready(pool, 1)
-        async with asyncio.timeout(10):
-            while machines.live():
-                await asyncio.sleep(0.05)
+        machines.made[0].end("its owner left")
+        await until(lambda: not pool.ready)
         machines.failing = 1
         with pytest.raises(QuorateError, match="no owner has one"):
             async with pool.sandbox():
@@ -232,6 +250,10 @@ async def test_a_pool_replaces_what_ended_tells_what_failed_and_ends_what_nobody
 
 
 async def ready(pool: Sandboxes, count: int) -> None:
+    await until(lambda: pool.ready >= count)
+
+
+async def until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
-        while pool.ready < count:
+        while not holds():
             await asyncio.sleep(0.01)
