@@ -78,9 +78,14 @@ class LocalMachine:
         )
         self.began = time.monotonic()
         most = self.budget / (PRICE / 3600)
-        asyncio.get_running_loop().call_later(most, self._spend_all)
+        asyncio.get_running_loop().call_later(most, self.spend_all)
 
-    def _spend_all(self) -> None:
+    @property
+    def commands(self) -> int:
+        """How many run now."""
+        return len(self._running)
+
+    def spend_all(self) -> None:
         if not self.why:
             self.cost = self.budget
             self.end("its budget is used up")
