@@ -139,8 +139,10 @@ async def ignore_the_window(session: HostSession, victim: ID, protocol: str) -> 
     return sent
 
 
-async def never_read(session: HostSession, victim: ID) -> None:
-    """Sends more pings than a window of answers, and takes none of them."""
+async def never_read(session: HostSession, victim: ID, begin: Callable[[], None]) -> None:
+    """Sends more pings than a window of answers, and takes none of them. Calls `begin` when the
+    stream is open.
+    """
 
     async def never(_: int | None = None) -> bytes:
         await trio.sleep_forever()
@@ -150,8 +152,12 @@ async def never_read(session: HostSession, victim: ID) -> None:
     connection.secured_conn.read = never  # type: ignore[assignment,method-assign]
     block = bytes(32 * 1024)
     head = struct.pack("!BBHII", 0, 0, 0, stream.muxed_stream.stream_id, len(block))  # type: ignore[attr-defined]
-    for _ in range(12):
-        await connection._write_frame(head + block)
+    begin()
+    try:
+        for _ in range(12):
+            await connection.secured_conn.write(head + block)  # for as long as it takes
+    except ENDS:
+        return  # it was cut off already
 
 
 class StolenKey(PrivateKey):
