@@ -21,14 +21,14 @@ CALLERS = 32
 APPENDS_MAX = 200_000
 
 
-async def main(folder: Path) -> None:
-    """Appends until the process is killed."""
+async def main(folder: Path, appends: int) -> None:
+    """Appends so many times, then waits until the process is killed."""
     journal = Journal.open(folder)
     numbers = count(1)
 
     async def caller() -> None:
         for number in numbers:
-            if number > APPENDS_MAX:
+            if number > appends:
                 return
             payload = b"event %d " % number * 20
             appended = await journal.append(
@@ -39,6 +39,7 @@ async def main(folder: Path) -> None:
             sys.stdout.flush()
 
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
@@ -46,6 +47,7 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("--crash-at", default="")
     parser.add_argument("--file-bytes-max", type=int)
+    parser.add_argument("--appends", type=int, default=APPENDS_MAX)
     arguments = parser.parse_args()
     crash_points.configure(arguments.crash_at)
     if arguments.file_bytes_max:
@@ -54,7 +56,7 @@ if __name__ == "__main__":
             resource.RLIMIT_FSIZE, (arguments.file_bytes_max, arguments.file_bytes_max)
         )
     try:
-        asyncio.run(main(arguments.folder))
+        asyncio.run(main(arguments.folder, arguments.appends))
     except JournalFailed as error:
         print(error, file=sys.stderr)
         sys.exit(3)
