@@ -48,6 +48,12 @@ def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quorate.client.sent_orders.SUBMIT_RETRY_SECONDS", 0.01)
 
 
+def set_stall_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives data that keeps moving so long a pause that a busy machine makes none."""
+    for module in (timeouts, api_module):
+        monkeypatch.setattr(module, "STALL_SECONDS", 2.0)
+
+
 @dataclass(slots=True)
 class Stuck:
     """A server that answers nothing, or `head` and then a byte every 50 ms. It reads only the head
@@ -139,8 +145,12 @@ async def test_a_dripping_answer_ends_in_an_error(
             await CALLS[name](api, tmp_path)
 
 
-async def test_a_dripping_download_ends_in_an_error(in_haste: None, tmp_path: Path) -> None:
-    async with stuck(DRIP) as (_, api), asyncio.timeout(10):
+async def test_a_dripping_download_ends_in_an_error(
+    in_haste: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_stall_seconds(monkeypatch)
+    monkeypatch.setattr(api_module, "TRIES", 1)
+    async with stuck(DRIP) as (_, api), asyncio.timeout(60):
         with pytest.raises(UnavailableError, match="less than 2048 bytes a second"):
             await CALLS["download"](api, tmp_path)
 
@@ -149,8 +159,7 @@ async def test_a_slow_but_steady_upload_continues(
     in_haste: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole upload takes longer than any single limit, but data keeps moving."""
-    for module in (timeouts, api_module):
-        monkeypatch.setattr(module, "STALL_SECONDS", 2.0)
+    set_stall_seconds(monkeypatch)
     taken, size = 0, 1 << 10
 
     async def take(request: web.Request) -> web.Response:
