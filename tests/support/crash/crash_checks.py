@@ -246,7 +246,9 @@ class Checks:
             found = [
                 item.name
                 for label in labels
-                for item in client.containers.list(all=True, filters={"label": label})
+                for item in client.containers.list(
+                    all=True, filters={"label": label}, ignore_removed=True
+                )
             ]
             found += [
                 item.name
