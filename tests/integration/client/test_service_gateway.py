@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from quorate.serving.gateway import BODY_BYTES_MAX, Gateway
 from quorate.serving.key_book import Alert, KeyBook
 from quorate.serving.replicas import Health, Replicas, is_canary
 from quorate.serving.service_file import Service, service_of
+from support.clocks import SetClock
 from support.markets.local_machines import PIECES, LocalMachine, LocalMachines, local_machines
 
 SECONDS = 15.0
@@ -31,7 +33,7 @@ command: [serve, "{version}"]
 max_price: "1"
 service:
   probe: /health
-  wait: 5s
+  wait: 1m
   replicas: {{min: {least}, max: {most}, in_flight: 2, idle: {idle}}}
   {extra}
 """
@@ -82,7 +84,10 @@ class Stage:
 
 @asynccontextmanager
 async def running(
-    tmp_path: Path, service: Service, machines: LocalMachines
+    tmp_path: Path,
+    service: Service,
+    machines: LocalMachines,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[Stage]:
     replicas, keys = Replicas(), KeyBook(tmp_path)
     alerts: list[Alert] = []
@@ -96,6 +101,7 @@ async def running(
             session,
             load=lambda: coming.pop() if coming else None,
             tell=told.append,
+            clock=clock,
             sleep=lambda seconds: asyncio.sleep(seconds / 20),
         )
         gateway = Gateway(
@@ -107,6 +113,7 @@ async def running(
             service.prices,
             service.wait_seconds,
             on_alert=alerts.append,
+            clock=clock,
         )
         runner = web.AppRunner(gateway.app(), access_log=None, shutdown_timeout=0.1)
         await runner.setup()
@@ -285,13 +292,14 @@ async def test_short_requests_keep_their_replicas_and_let_an_update_and_its_cana
     tmp_path: Path,
 ) -> None:
     """Each ends between two looks. The old replicas are more than these requests need."""
+    clock = SetClock()
     old = a_service(least=0, idle="2s")
     new = a_service(
         version=2, least=0, idle="2s", extra="canary: {share: 30%, command: [serve, new]}"
     )
     async with (
         local_machines(load_seconds=0.2) as machines,
-        running(tmp_path, old, machines) as stage,
+        running(tmp_path, old, machines, clock) as stage,
     ):
         await asyncio.gather(*(stage.ask() for _ in range(6)))
         await stage.until(lambda: len(stage.ready()) == 3)
@@ -301,11 +309,13 @@ async def test_short_requests_keep_their_replicas_and_let_an_update_and_its_cana
         async with asyncio.timeout(SECONDS):
             while missing - set(came[-40:]):
                 came.append((await stage.ask(f"user-{len(came) % 20}")).split()[-1])
+                clock.at += 0.04
                 await asyncio.sleep(0.02)
         made, user = len(machines.made), "user-0"
         assert not is_canary(user, new.share)
         for _ in range(25):
             assert await stage.ask(user)
+            clock.at += 0.1
             await asyncio.sleep(0.08)
         ready = {it.revision for it in stage.ready()}
         assert ready == {new.stable.digest, new.canary.digest} and len(machines.made) == made
