@@ -1,6 +1,7 @@
 """What every command shares: finding and opening the profile, and printing results."""
 
 import asyncio
+import getpass
 import json
 import os
 import shlex
@@ -101,7 +102,7 @@ class Context:
                 "no passphrase: use a terminal, or give quorate --password-file FILE (mode "
                 "0600) or QUORATE_PASSWORD_FILE"
             )
-        return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=is_new))
+        return _typed(prompt, is_new)
 
     def _passphrase_file(self) -> Path | None:
         """Returns the file that has the passphrase: the flag's, or a systemd credential."""
@@ -156,6 +157,23 @@ class Context:
                 f"{', '.join(item.name for item in clients)}"
             )
         return chosen[0]
+
+
+def _typed(prompt: str, is_new: bool) -> str:
+    """Asks for a passphrase; for a new one until it is typed twice alike.
+
+    typer asks first and hides then: what is typed in between would be shown, and lost.
+    """
+    try:
+        while True:
+            while not (typed := getpass.getpass(f"{prompt}: ")):
+                pass
+            if not is_new or getpass.getpass("Repeat for confirmation: ") == typed:
+                return typed
+            note("the two passphrases differ; type both again")
+    except (KeyboardInterrupt, EOFError):
+        note("")  # the next line begins below the question
+        raise typer.Abort from None
 
 
 def context_of(ctx: typer.Context) -> Context:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quorate.base.exit_codes import MEANING, ExitCode
-from quorate.cli.context import from_environment
+from quorate.cli.context import Context, from_environment
 from quorate.cli.main import main, run_main
 from support.cli_prompt import password_file
 
@@ -68,6 +68,26 @@ def test_a_wrong_url_in_client_json_is_reported_with_its_file(
     settings.write_text(settings.read_text().replace("http://", "http:/"))
     assert run_main([*words, "ps"]) == ExitCode.NO_PROFILE
     assert f"{settings}: coordinator 'http:/127.0.0.1:7700'" in capsys.readouterr().err
+
+
+def test_a_passphrase_is_asked_for_once_the_terminal_hides_what_is_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who types at once, as a paste does, shows nothing and loses nothing."""
+    asked: list[str] = []
+    typed = iter(["", "one", "two", "three", "three"])
+
+    def hidden(prompt: str) -> str:
+        assert capsys.readouterr().out == "", "nothing is shown before"
+        asked.append(prompt)
+        return next(typed)
+
+    monkeypatch.setattr("getpass.getpass", hidden)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    context = Context(home=tmp_path)
+    assert context.passphrase("New passphrase", is_new=True) == "three"
+    question, again = "New passphrase: ", "Repeat for confirmation: "
+    assert asked == [question, question, again, question, again]
 
 
 def test_a_wrong_passphrase_and_a_missing_profile_have_their_exit_code(
