@@ -32,7 +32,8 @@ print("up", flush=True)
 while True:
     server.accept()[0].sendall(b"home")
 """
-CALL = "import socket, sys; print(socket.create_connection((sys.argv[1], {}), 3).recv(9))"
+CALL = "import socket, sys; print(socket.create_connection((sys.argv[1], {}), {}).recv(9))"
+NOBODY_SECONDS, BUSY_SECONDS = 3.0, 60.0  # where nobody may answer, and where somebody must
 
 
 @dataclass
@@ -128,8 +129,8 @@ def listening(nat: NatNetwork) -> Iterator[None]:
             process.kill()
 
 
-def called(address: str, prefix: list[str]) -> str:
-    words = [*prefix, sys.executable, "-c", CALL.format(OPEN_PORT), address]
+def called(address: str, prefix: list[str], seconds: float) -> str:
+    words = [*prefix, sys.executable, "-c", CALL.format(OPEN_PORT, seconds), address]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.stdout or done.stderr.splitlines()[-1]
 
@@ -137,9 +138,10 @@ def called(address: str, prefix: list[str]) -> str:
 async def test_nothing_outside_can_connect_to_the_provider(home: Home) -> None:
     nat = home.nat
     with listening(nat):
-        assert "home" in await asyncio.to_thread(called, nat.inner, nat.inside_router())
+        own = nat.inside_router()
+        assert "home" in await asyncio.to_thread(called, nat.inner, own, BUSY_SECONDS)
         for address in (nat.inner, nat.router):
-            told = await asyncio.to_thread(called, address, [])
+            told = await asyncio.to_thread(called, address, [], NOBODY_SECONDS)
             assert "TimeoutError" in told or "refused" in told, told
     process = home.desk.devnet.processes.children[PROVIDER].process
     shown = os.readlink(f"/proc/{process.pid}/ns/net")

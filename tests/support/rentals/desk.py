@@ -20,6 +20,7 @@ from quorate_devnet.market.devnet import Devnet, running
 from quorate_node.base.config import TransportChoice
 from support.executors.image_archives import add_layer
 
+ANSWER_SECONDS = 120.0  # of a forwarded port, which several programs have to start for
 PROGRAMS = ("bash", "cat", "cp", "gzip", "head", "ls", "mkdir", "sleep", "tar", "touch")
 SERVER = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=8123, bind='127.0.0.1')"
 JUPYTER = """#!/bin/sh
@@ -123,8 +124,8 @@ async def forwarded(desk: Desk, name: str, port: int) -> bytes:
 
 
 def asked(url: str) -> bytes:
-    last = b""
-    for _ in range(100):
+    last, limit = b"", time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < limit:
         try:
             answer: bytes = urllib.request.urlopen(url, timeout=5).read()
             return answer
