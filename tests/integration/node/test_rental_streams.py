@@ -10,6 +10,7 @@ import asyncssh
 import pytest
 
 from bench.rental_streams import measure
+from quorate_devnet.chain.free_port import free_port
 from quorate_node.executors.docker.inside import NO_SHELL
 from quorate_node.rentals.session import COULD_NOT_START
 from quorate_node.rentals.ssh_server import NO_AGENT, NO_REMOTE_FORWARDS, NO_X11
@@ -133,7 +134,7 @@ async def test_files_are_copied_listed_and_changed(rental: Rental, tmp_path: Pat
 @pytest.mark.rule("12.19")
 async def test_ports_of_the_rentals_loopback_are_forwarded_and_no_others(rental: Rental) -> None:
     outside = socket.create_server(("127.0.0.1", 0))
-    port, socks = free_port(), free_port()
+    port, socks = free_port("127.0.0.1"), free_port("127.0.0.1")
     forwards = ["-N", "-L", f"{port}:localhost:8000", "-D", str(socks)]
     ssh = await asyncio.create_subprocess_exec(*rental.ssh()[:-1], *forwards, rental.ssh()[-1])
     served = asyncio.create_task(ran(rental.ssh(SERVER)))
@@ -180,11 +181,6 @@ async def test_end_of_the_container_closes_its_connections(rental: Rental) -> No
         await asyncio.wait_for(connection.wait_closed(), 10)
     late = await ran(rental.ssh("echo ran"))  # may log in before the server has seen the end
     assert late.status in (255, COULD_NOT_START) and not late.out, late
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as made:
-        return int(made.getsockname()[1])
 
 
 async def answered(port: int, text: bytes) -> bool:

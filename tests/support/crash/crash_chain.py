@@ -7,10 +7,12 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import urlsplit
 
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.base import settings as coordinator_settings
+from quorate_devnet.chain.free_port import free_port
 from quorate_devnet.demo.accounting import MoneyHolders, check_balances, read_chain_history
 from quorate_node.base import settings as provider_settings
 from quorate_protocol.values import replace
@@ -44,10 +46,11 @@ class Node:
     """The chain node as daemons reach it.
 
     While the node is away its process is stopped. Open connections end, and new ones are refused.
+    The kernel gives its port to nobody else meanwhile.
     """
 
     crash: CrashMarket
-    port: int = 0
+    port: int = field(default_factory=partial(free_port, "127.0.0.1"))
     _server: asyncio.Server | None = None
     _pipes: set["asyncio.Task[None]"] = field(default_factory=set)
 
@@ -62,7 +65,6 @@ class Node:
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", self.port, reuse_address=True
         )
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def go_offline(self) -> None:
         """Stops as if the node were killed. A second call does nothing."""
