@@ -273,7 +273,7 @@ def test_dashboard_and_alerts_read_a_running_market(devnet: Path, tmp_path: Path
     with prometheus_server(tmp_path, target, alerts) as server:
         server.wait_for_scrapes(4)
         empty = [
-            expression for expression in sorted(shown | selectors) if not server.query(expression)
+            expression for expression in sorted(shown | selectors) if not server.finds(expression)
         ]
         assert not empty
         firing = server.query('ALERTS{alertstate="firing"}')

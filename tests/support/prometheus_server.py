@@ -35,6 +35,15 @@ class PrometheusServer:
             found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
         return found
 
+    def finds(self, expression: str) -> bool:
+        """Whether an expression has series. None has any from a scrape that came too late, as on a
+        busy machine, until the next one.
+        """
+        limit = time.monotonic() + START_SECONDS
+        while not (found := self.query(expression)) and time.monotonic() < limit:
+            time.sleep(0.2)
+        return bool(found)
+
     def wait_for_scrapes(self, count: int) -> None:
         """Waits until so many scrapes have succeeded."""
         limit = time.monotonic() + START_SECONDS
