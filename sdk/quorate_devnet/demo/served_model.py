@@ -24,7 +24,8 @@ REQUESTS, STREAMS, ONE_BY_ONE, REPLICAS = 2000, 40, 50, 3
 AFTER_KILL, AT_ONCE = 200, 32
 MODEL, PORT = "byte-model", 8000
 MESSAGES = [{"role": "user", "content": "A rental"}]
-SLOW, PAUSE_SECONDS = 160, 0.2  # tokens of streams that are under way when a replica is killed
+SLOW, PAUSE_SECONDS = 160, 0.2  # tokens of streams that all replicas share
+SLOWER = 600  # of those that are under way when a replica is killed: a busy engine needs seconds
 SHORT, STEP = 16, 8  # tokens of other answers, and of a piece of a stream
 
 
@@ -96,8 +97,8 @@ class Served:
         except Exception as error:  # noqa: BLE001 - counted: the client raises errors of its own
             self.failed.append(f"{'stream' if pieces else 'silent stream'}: {error}")
 
-    def slow_streams(self) -> "list[asyncio.Task[None]]":
-        return [asyncio.create_task(self.stream(SLOW, PAUSE_SECONDS)) for _ in range(STREAMS)]
+    def slow_streams(self, tokens: int) -> "list[asyncio.Task[None]]":
+        return [asyncio.create_task(self.stream(tokens, PAUSE_SECONDS)) for _ in range(STREAMS)]
 
     async def at_once(self, count: int) -> float:
         """Returns the seconds of so many requests, AT_ONCE at a time."""
@@ -137,7 +138,7 @@ async def serving(
 async def load(served: Served, kill: Callable[[str], Awaitable[None]]) -> dict[str, Any]:
     """All requests: one by one, streams, many at once, and streams of which a replica is killed."""
     added = await _added_ms(served)
-    slow = served.slow_streams()  # the share of all replicas
+    slow = served.slow_streams(SLOW)
     await served.ready(REPLICAS)
     await asyncio.gather(*slow)
     served.first.clear()
@@ -146,7 +147,7 @@ async def load(served: Served, kill: Callable[[str], Awaitable[None]]) -> dict[s
     ttft = statistics.median(served.first)
     count = REQUESTS - served.asked - STREAMS - AFTER_KILL
     rps = count / await served.at_once(count)
-    slow = served.slow_streams()
+    slow = served.slow_streams(SLOWER)
 
     async def are_open() -> bool:
         return sum((await served.in_flight()).values()) >= STREAMS
