@@ -43,7 +43,7 @@ def answer(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
 
 def test_a_machine_is_entered_by_openssh_and_jupyter(answer: dict[str, Any]) -> None:
     assert answer["ssh_ok"] and answer["jupyter_ok"]
-    assert answer["scp_mb_s"] > 3 and answer["shell_rtt_ms"] <= 100
+    assert answer["scp_mb_s"] > 3 and answer["shell_rtt_ms"] <= 1000
     assert 0 < answer["sandbox_start_p50_ms"] <= 5000
 
 
