@@ -61,7 +61,8 @@ class TrioThread(Generic[T]):
 
         def submit() -> None:
             if self._nursery is None or self._nursery.cancel_scope.cancel_called:
-                answer.set_exception(ConnectionError("the libp2p host is stopping"))
+                stopping = ConnectionError("the libp2p host is stopping")
+                _settle(answer, lambda: answer.set_exception(stopping))
             else:
                 self._nursery.start_soon(job)
 
