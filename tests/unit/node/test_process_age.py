@@ -15,6 +15,7 @@ from quorate_node.executors.docker.container_usage import (
     ContainerUsage,
     Inspection,
     ObservedProcess,
+    hears_sigterm,
     observe_process,
     seconds_since_boot,
 )
@@ -84,3 +85,18 @@ def test_the_kernel_knows_the_age_of_a_process() -> None:
     own = observe_process(os.getpid())
     assert own is not None and own.started_at < found.started_at + 1
     assert own.observed_at <= seconds_since_boot()
+
+
+def test_a_container_hears_sigterm_once_its_init_has_a_program() -> None:
+    wait, say = "sys.stdin.readline()", "print(flush=True)"
+    code = f"import os, sys; {say}; {wait}; os.fork() and {say}; {wait}"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as init:
+        assert init.stdin is not None and init.stdout is not None
+        for has_program in (False, True):
+            assert init.stdout.readline() == b"\n"
+            assert hears_sigterm(init.pid) is has_program
+            init.stdin.write(b"\n")
+            init.stdin.flush()
+        init.communicate()
+    assert hears_sigterm(init.pid), "it has ended"

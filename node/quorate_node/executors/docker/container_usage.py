@@ -105,6 +105,17 @@ def observe_process(pid: int) -> ObservedProcess | None:
     return ObservedProcess(started_at, seconds_since_boot())
 
 
+def hears_sigterm(pid: int) -> bool:
+    """Whether a container's first process is an init with a program, to which it passes SIGTERM on.
+    Before, the kernel drops the signal, or it ends the runtime, whose exit code is none of a
+    program.
+    """
+    try:
+        return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+    except OSError:
+        return True  # it has ended, or its engine is on another machine
+
+
 # An engine watches for memory kills only once it has recorded the start. It has not seen the kill
 # of a program that ran no longer than this by its record.
 UNWATCHED_SECONDS = 1.0

@@ -59,7 +59,9 @@ from quorate_node.executors.docker.container_usage import (
     ContainerUsage,
     Inspection,
     container_state,
+    hears_sigterm,
     labels,
+    process_id,
 )
 from quorate_node.executors.docker.engine_connection import connect, read_engine_facts, translated
 from quorate_node.executors.docker.image_loader import (
@@ -259,6 +261,8 @@ log = logging.getLogger(__name__)
 
 PREFIX = "quorate-"
 STOP_SECONDS = 5
+# At most until a container that has just started can be stopped; on a busy machine a tenth of it.
+HEARING_SECONDS, _HEARING_PAUSE = 2.0, 0.01
 # Within this time an engine restarts, or somebody frees a full disk.
 REFUSING_SECONDS = 30.0
 FETCH_SECONDS = 600.0  # to fetch an image again that was removed between fetch and start
@@ -407,11 +411,7 @@ class DockerExecutor:
 
     async def stop(self, lease_id: str) -> None:
         self._fetches.stop(lease_id)
-        await self._call(
-            lambda: self._ignoring_absent(
-                lambda: self._api.stop(PREFIX + lease_id, timeout=STOP_SECONDS)
-            )
-        )
+        await self._call(lambda: self._ignoring_absent(lambda: self._stop(lease_id)))
 
     async def remove(self, lease_id: str) -> None:
         self._fetches.stop(lease_id)
@@ -575,6 +575,14 @@ class DockerExecutor:
         self._logs.forget(PREFIX + lease_id)
         self._usage.forget(lease_id)
         self._refused_since.pop(lease_id, None)
+
+    def _stop(self, lease_id: str) -> None:
+        """Not before the container's init hears it. gVisor keeps the signal for its own init."""
+        found, limit = self._inspect(lease_id), time.monotonic() + HEARING_SECONDS
+        if found is not None and found["HostConfig"].get("Runtime") != RUNTIME_GVISOR:
+            while not hears_sigterm(process_id(found)) and time.monotonic() < limit:
+                time.sleep(_HEARING_PAUSE)
+        self._api.stop(PREFIX + lease_id, timeout=STOP_SECONDS)
 
     def _leases(self) -> Sequence[str]:
         found = self._api.containers(all=True, filters={"label": f"{LABEL_OWNER}={self._owner}"})
