@@ -158,10 +158,11 @@ async def test_a_killed_supervisor_ends_its_program_and_the_lease_can_start_agai
     await executor.check()
     await executor.start(task)
     folder = tmp_path / "leases" / task.lease_id
+    supervisor = int((folder / "lock").read_text())
     async with asyncio.timeout(20):
-        while not (supervisor := (folder / "lock").read_text()):
-            await asyncio.sleep(0.01)  # the lock is held before it contains the holder's process id
-        os.kill(int(supervisor), 9)
+        while not (folder / "group").exists():
+            await asyncio.sleep(0.01)  # its program has not begun
+        os.kill(supervisor, 9)
         while is_locked(folder):
             await asyncio.sleep(0.02)
     assert await executor.state(task.lease_id) is TaskState.ABSENT

@@ -100,10 +100,13 @@ NICENESS = 0  # of every job, as engines have it; not the daemon's
 
 
 def detach(folder: Path) -> None:
-    """Forks and ends the parent, so that this process is no child of the daemon any more."""
-    if os.fork() > 0:
+    """Forks and ends the parent, so that this process is no child of the daemon any more. Who
+    removes the lease as soon as the parent has ended knows whom to kill.
+    """
+    child = os.fork()
+    if child > 0:
+        (folder / "lock").write_text(str(child))
         os._exit(0)
-    (folder / "lock").write_text(str(os.getpid()))
 
 
 def run_lease(folder: Path) -> None:
