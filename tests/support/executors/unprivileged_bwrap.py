@@ -76,7 +76,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, object]]] = {
     "nameless": (NAMELESS, {"memory_bytes": 64 * MIB}),
     "detached": (DETACHED, {}),
     "favoured": (FAVOURED, {}),
-    "time": ("while True: pass", {"max_duration": Seconds(1)}),
+    "time": ("while True: pass", {"max_duration": Seconds(2)}),
 }
 
 
