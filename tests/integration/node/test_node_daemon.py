@@ -206,17 +206,17 @@ async def test_restarted_daemon_attaches_to_its_running_task(market: Stage) -> N
     Commit.
     """
     coordinator = market.coordinator
-    async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
+    async with running(market, market.daemon(coordinator.url, 600_000)) as daemon:
         lease = await market.assign(daemon)
         await in_phase(daemon, lease, Running)
-    record = (market.home / "noop" / lease.hex() / "record.json").read_text()
-    async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
-        assert (market.home / "noop" / lease.hex() / "record.json").read_text() == record, (
-            "the same container"
-        )
+    path = market.home / "noop" / lease.hex() / "record.json"
+    record = path.read_text()
+    async with running(market, market.daemon(coordinator.url, 600_000)) as daemon:
+        assert path.read_text() == record, "the same container"
+        path.write_text(json.dumps(json.loads(record) | {"wall_ms": 1000, "ends": 0.0}))
         first = (await coordinator.first(frames.CommitSent)).commit
         await in_phase(daemon, lease, Committed)
-    async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
+    async with running(market, market.daemon(coordinator.url)) as daemon:
         count = len(coordinator.got(frames.CommitSent))
         again: list[frames.CommitSent] = await until(
             lambda: coordinator.got(frames.CommitSent)[count:] or None, 30
